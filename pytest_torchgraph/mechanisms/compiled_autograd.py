@@ -10,6 +10,10 @@ call the AOT backward: it copies its nodes into its own graph, and changes them 
 Compiled autograd labels its ops only with the step of the backward, for example `(NodeCall 7)`.
 `steps` computes which autograd node each step belongs to. The sequence number of that node tells
 which module was running when the node was created.
+
+`CompiledAutograd.capture` makes a `_Recorder`. While its `enabled()` is open, the engine calls
+`run_backward` for each backward. This runs the graph in an `_Interpreter`, and `fold` (`convert/`)
+makes a `Graph` of it.
 """
 
 from __future__ import annotations
@@ -104,6 +108,7 @@ def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     worklist: list[Any] = []
 
     def count_down_consumers(nodes: Sequence[Any]) -> None:
+        """Count one edge to each node, and add those without further edges to the worklist."""
         for node in nodes:
             if node is not None:
                 consumers[node] -= 1
@@ -119,6 +124,7 @@ def steps(roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
 
 
 def _node_of(root: Any) -> Any:
+    """Return the autograd node of a tensor or of a gradient edge."""
     if isinstance(root, torch.Tensor):
         if root.grad_fn is not None:
             return root.grad_fn
@@ -190,7 +196,20 @@ class CompiledAutograd:
 
 
 class _Recorder(AotRecorder):
-    """Collects the graphs of one capture, forward and backward."""
+    """Collects the graphs of one capture, forward and backward.
+
+    Attributes:
+        choices: the options.
+        calls: the module calls of an eager forward.
+        taken_over: the AOT backwards that compiled autograd copied, by the `id` of their module.
+        paths: the module path of each step of the running backward; empty if unknown.
+        graph_of_module: the backward graphs, by the `id` of the engine's module, and what else
+            changes the graph.
+        recorded_graph: records the running backward; `None` if none runs, or it calls no Python.
+        _split: AOT backwards whose forward is not converted yet.
+        _backwards: the converted AOT backwards, by `id` of the module, and the module itself, which
+            keeps the id in use.
+    """
 
     def __init__(self, options: CompiledAutograd, step: Step, canon: CanonicalNames):
         aot = Aot(dynamic=options.dynamic, fullgraph=options.forward_fullgraph)
@@ -218,6 +237,7 @@ class _Recorder(AotRecorder):
 
         def compile(gm: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
             run: Callable[..., Any] = record(gm, inputs)
+            # `partition` ran before. Its backward gets the names of this forward.
             if (backward := self._split.pop(frame, None)) is not None:
                 converted = frame.lowered(backward, "backward", "aot")
                 self._backwards[id(backward)] = backward, converted
@@ -231,7 +251,6 @@ class _Recorder(AotRecorder):
         A backward that was compiled before this capture is converted now.
         """
         if id(module) not in self._backwards:
-            naming = Naming(modules=self.named.modules)
             self._backwards[id(module)] = (
                 module,
                 convert(
@@ -240,7 +259,7 @@ class _Recorder(AotRecorder):
                     kind="backward",
                     level="aot",
                     canon=self.canon,
-                    naming=naming,
+                    naming=Naming(modules=self.named.modules),
                 ),
             )
         return self._backwards[id(module)][1]
@@ -304,7 +323,7 @@ class _Recorder(AotRecorder):
             return module(*lists)  # a compiler differentiates the body of a scan or similar op
         if self.recorded_graph is not None:  # Python code called by a backward runs another one
             return module(*lists)
-        inputs, _, _, hooks, _ = lists
+        inputs, _, _, hooks, _ = lists  # the others are sizes, scalars and packed inputs
         is_first = all(number != id(module) for number, _ in self.graph_of_module)
         has_python_calls = any(map(runs_python, module.graph.nodes))
         # Only the user's Python code can cause a graph break, so Dynamo traces no other backward.
@@ -354,6 +373,7 @@ class _Recorder(AotRecorder):
                 facts.inputs[position] = ("tangent", f"tangent.{tangents[id(tensor)]}")
             elif id(tensor) in self.named.tensors:
                 facts.inputs[position] = self.named.tensors[id(tensor)]
+        # The engine passes the contexts of autograd.Functions as hooks too.
         for hook in hooks:
             facts.hooks.append(_name_of_hook(hook))
             aot_node = aot_backward(hook)
@@ -391,7 +411,7 @@ class _Recorder(AotRecorder):
 
 
 class _Interpreter(fx.Interpreter):
-    """Runs a compiled-autograd graph and records the result of each node."""
+    """Runs a compiled-autograd graph and records the result of each node in `facts`."""
 
     def __init__(
         self,
@@ -407,12 +427,15 @@ class _Interpreter(fx.Interpreter):
         self.extra_traceback = False  # True would change the user's exception
 
     def run_node(self, n: fx.Node) -> Any:
+        """Run a node, and note its result, and its value if it is a number or a constant."""
         run = partial(super().run_node, n)
         value = run() if self.recorded is None else self.recorded.run(n, run)
         if n.op != "placeholder":
             self.facts.results[n.name] = self.canon.result(value)
             if type(value) is int:
                 self.facts.numbers[n.name] = value
+            # Two kinds of constants: an item of `scalars`, and a number that autograd saved as a
+            # tensor.
             if [*map(str, n.all_input_nodes)] == ["scalars"]:
                 self.facts.constant_inputs[n.name] = (value,)
             elif type(value) is torch.Tensor and value.dtype in _SHORTER:

@@ -1,4 +1,9 @@
-"""Capture by a TorchDispatchMode: records the ops as they run, then replays them as nodes."""
+"""Capture by a TorchDispatchMode: records the ops as they run, then replays them as nodes.
+
+`Dispatch.capture` runs the step under a `DispatchRecorder` and returns a function that builds the
+graphs by a `DispatchReplay`: one of the forward, one of the backward. For a training step,
+`capture_training_step` does the same. A `_StepReplay` then builds one graph for each `_Segment`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import sys
 import warnings
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -65,6 +70,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     Attributes:
         forward, backward: the ops of each.
         program: all ops in order, with True inside a module.
+        records: `forward` or `backward`, whichever is running.
+        calls: the module calls.
     """
 
     def __init__(self, named: NamedTensors, saved: SavedState):
@@ -99,6 +106,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run an op, and record it."""
+        # The wrapper of such a type then runs other ops, which arrive here.
         if types and torch_private.stands_for_others(types):
             return NotImplemented
         if _inference_mode_is_on() and self.is_composite(func):
@@ -107,6 +116,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                 return func.decompose(*args, **(kwargs or {}))
         writes = self.writes
         if writes is not None and not writes.is_following:
+            # This calls `__torch_dispatch__` again.
             return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
             self.lifted(args[0])
@@ -125,16 +135,16 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return output
 
     def read(self, method: str, tensor: Any) -> None:
-        """Record a method call that reads a tensor without dispatching an op.
+        """Record a method call that reads a tensor without dispatching an op, or starts a thread.
 
         Because of the recorded read, the ops that computed the tensor are not dead code.
         """
         self.hand_over(method, tensor)
         if method in HANDS_OVER:  # numpy may write into the shared memory
             self._saved.before_write(tensor)
-        if method == STARTS:
+        if method == STARTS:  # writes of the thread are not seen
             self._saved.copy_all()
-        op = sys.intern(f"Tensor.{method}")
+        op = sys.intern(f"Tensor.{method}")  # one text for all records
         if op in effects.READING and isinstance(tensor, torch.Tensor):
             self.calls.end_hooks()
             self._record(op, (self.number_of(tensor),), _NONE, None)
@@ -142,12 +152,13 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def _record(
         self, func: Any, encoded: tuple[Any, ...], named: dict[str, Any], result: Any
     ) -> None:
+        """Add a record of an op or method, with the place where it runs."""
         stack = self.calls.running
         if self.records is self.forward:
             path, sequence = (stack[-1] if stack else 0), self._sequence()
             line = current_line()
             by: RecomputedBy = ""
-            if self.is_packing():
+            if self.is_packing():  # an op of the hook belongs to the op that saves the tensor
                 sequence = self.records[-1].sequence if self.records else self._begin
         else:
             node = self._autograd_node()
@@ -194,6 +205,7 @@ class DispatchReplay(Replay):
         for record in self.backward:
             self.add(record)
         results = [self.draft_of(value) for value in grads]
+        # What the backward takes from the forward is what the forward saves.
         section = Section(self, 1, results, writes=self.writes_after())
         saved = section.outside()
         forward = Section(self, 0, returned, saved, writes=writes)
@@ -210,6 +222,8 @@ class DispatchReplay(Replay):
         if is_known or not 0 <= sequence < FIRST_LEAF_SEQUENCE:
             return paths[max(record.path_number, 0)], source_of(record.line)
         path = self.calls.path_at(sequence)
+        # The forward op that created the node is the first with a higher number: an op's own number
+        # is read after the op.
         forward_index = bisect_right(self.sequences, sequence)
         line = self.forward[forward_index].line if forward_index < len(self.forward) else None
         return path, source_of(line)
@@ -249,6 +263,7 @@ class _StepReplay(DispatchReplay):
             storage_of = self.recorder.storage_of
             values = [*parts_of((record.args, record.kwargs), Value)]
             paths = {self.owners.get(storage_of[value]) for value in values} - {None}
+            # Several owners: an op on lists of parameters, such as of a foreach optimizer.
             if len(paths) == 1:
                 (path,) = paths  # type: ignore[assignment]
                 for value in parts_of(record.output, Value):
@@ -262,6 +277,7 @@ class _StepSection(Section):
     kind: GraphKind = "forward"
 
     def role(self, i: int) -> str:
+        """Return the role of an input: a forward saves nothing for another forward."""
         role = super().role(i)
         return "input" if role == "saved" and self.kind in ("forward", "inference") else role
 
@@ -271,8 +287,11 @@ class _Segment:
     """Consecutive ops of one phase.
 
     Attributes:
+        phase: the phase.
         begin: position of the first op.
-        returned: the values that the segment returns: gradients, or outputs of the step.
+        records: the ops.
+        returned: drafts that the segment returns: gradients, or outputs of the step.
+        name: the name of the graph.
     """
 
     phase: Phase
@@ -288,11 +307,11 @@ def _segments(program: Sequence[tuple[OpRecord, bool]], phases: Sequence[Phase])
     Before an update begins, an op that only feeds it is moved there, so that it divides no forward.
     """
     segments: list[_Segment] = []
-    waiting: list[OpRecord] = []
+    waiting: list[OpRecord] = []  # ops of an update that has not begun
     for number, ((record, _), phase) in enumerate(zip(program, phases, strict=True)):
-        writes = not isinstance(record.op, str) and not effects.facts(record.op).pure
+        may_write = not isinstance(record.op, str) and not effects.facts(record.op).pure
         is_open = bool(segments) and segments[-1].phase == phase
-        if phase == "update" and not is_open and not writes:
+        if phase == "update" and not is_open and not may_write:
             waiting.append(record)
             continue
         if not is_open:
@@ -312,6 +331,7 @@ def _segments(program: Sequence[tuple[OpRecord, bool]], phases: Sequence[Phase])
 
 
 def _is_idle(record: OpRecord) -> bool:
+    """Return True for a record of a view or a mark; see `computes_nothing`."""
     return computes_nothing(effects.facts(record.op).name or op_name(record.op))
 
 
@@ -324,8 +344,8 @@ def graphs_of_step(
     """Return the graphs of a training step, in program order.
 
     Args:
-        replay: creates the drafts.
-        segments: the ops of each graph.
+        replay: creates the drafts, in one section per segment.
+        segments: the ops of each graph. They get their names here.
         training: what was noted about the step.
         outputs: the values that the step returns.
     """
@@ -348,30 +368,17 @@ def graphs_of_step(
         for record in segment.records:
             replay.add(record)
         if segment.phase == "backward":
-            end = segment.begin + len(segment.records)
-            made = training.gradients(end)
+            # It returns the gradients that exist at its end and that it has computed.
+            made = training.gradients(segment.begin + len(segment.records))
             new = [replay.draft_of(value) for value in made if value in replay.current]
             segment.returned += [i for i in new if replay.is_computed_in(i, number)]
         writes.append(replay.writes_after())
     for value in outputs:
         i = replay.draft_of(value)
+        # A draft of no op is an input that the step returns as it is.
         if replay.is_computed_in(i, drafts[i].section):
             segments[drafts[i].section].returned.append(i)
-    roots = {i for segment in segments for i in segment.returned}
-    sections: list[_StepSection] = []
-    used_later: dict[int, set[str]] = {}
-    for number in reversed(range(len(segments))):
-        segment = segments[number]
-        own = [i for i, phases in sorted(used_later.items()) if drafts[i].section == number]
-        is_forward = segment.phase == "forward"
-        saved = [i for i in own if is_forward and "backward" in used_later[i] and i not in roots]
-        returned = [*dict.fromkeys([*segment.returned, *(i for i in own if i not in saved)])]
-        section = _StepSection(replay, number, returned, saved, writes=writes[number])
-        section.kind = kinds[number]
-        for i in section.outside():
-            if drafts[i].kind != "placeholder":
-                used_later.setdefault(i, set()).add(segment.phase)
-        sections.insert(0, section)
+    sections = _sections_of_step(replay, segments, writes)
     graphs: list[Graph] = []
     for number, section in enumerate(sections):
         outside = section.outside()
@@ -381,11 +388,43 @@ def graphs_of_step(
                 continue
             maker = drafts[i].section
             name = sections[maker].names[i]
+            # The names of several graphs of one kind are equal. Those of the latest stay short.
             is_qualified = maker != latest and totals[kinds[maker]] > 1
             section.input_names[i] = f"{segments[maker].name}:{name}" if is_qualified else name
         section.reserved = [*section.input_names.values()]
+        section.kind = kinds[number]
         graphs.append(replace(section.graph(section.kind), name=segments[number].name))
     return graphs
+
+
+def _sections_of_step(
+    replay: _StepReplay,
+    segments: Sequence[_Segment],
+    writes: Sequence[Mapping[int, Sequence[int]]],
+) -> list[_StepSection]:
+    """Return the section of each segment, which returns or saves all that later segments use.
+
+    Args:
+        replay: holds the drafts of all segments.
+        segments: the segments.
+        writes: for each segment, see `Section`.
+    """
+    drafts = replay.drafts
+    roots = {i for segment in segments for i in segment.returned}  # never only saved
+    sections: list[_StepSection] = []
+    used_later: dict[int, set[str]] = {}  # for each draft, the phases of later segments that use it
+    for number in reversed(range(len(segments))):
+        segment = segments[number]
+        own = [i for i, phases in sorted(used_later.items()) if drafts[i].section == number]
+        is_forward = segment.phase == "forward"
+        saved = [i for i in own if is_forward and "backward" in used_later[i] and i not in roots]
+        returned = [*dict.fromkeys([*segment.returned, *(i for i in own if i not in saved)])]
+        section = _StepSection(replay, number, returned, saved, writes=writes[number])
+        for i in section.outside():
+            if drafts[i].kind != "placeholder":
+                used_later.setdefault(i, set()).add(segment.phase)
+        sections.insert(0, section)
+    return sections
 
 
 def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
@@ -399,7 +438,8 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         note_method(seen, recorder, method, owner)
         training.note_call()
 
-    def note_eager_run(_backend: Any) -> None:  # kept, it would keep what the user compiled
+    # A backend that is kept would keep what the user compiled.
+    def note_eager_run(_backend: Any) -> None:
         seen.ran_eagerly = True
 
     noted = functools.partial(training.noted, recorder.recording_backward)
@@ -415,6 +455,7 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
 
     @functools.cache
     def phases() -> StepPhases:
+        """Return the phases of the ops: needed for the graphs, and for `Captured.training`."""
         backward = set(map(id, recorder.backward))
         return divide(
             [
@@ -424,7 +465,9 @@ def capture_training_step(step: Step, canon: CanonicalNames) -> Captured:
         )
 
     def build() -> Built:
+        """Build the graphs, and complete the recorded calls."""
         result = phases()
+        # `note_method` does not know the update.
         seen.methods[:] = [
             (*method[:3], phase) for method, phase in zip(seen.methods, result.called, strict=True)
         ]
@@ -468,7 +511,7 @@ def _names_of_outputs(
             names.append(("", f"{draft.op}.{draft.wanted}"))
         else:
             segment = segments[draft.section]
-            position = [*dict.fromkeys(segment.returned)].index(i)
+            position = [*dict.fromkeys(segment.returned)].index(i)  # as in `graphs_of_step`
             node = graphs[draft.section].outputs[position].name
             is_last = segment.name == last
             names.append((segment.name, node if is_last else f"{segment.name}#{position}"))
@@ -479,10 +522,13 @@ def _with_output(graph: Graph, leaves: Sequence[Leaf], names: Sequence[tuple[str
     """Add the return value of the target to its last forward graph.
 
     Args:
+        graph: the graph.
+        leaves: the leaves of the return value. The value of a tensor is its index in `names`.
         names: for each tensor of the output, the graph that computes it and its name there.
     """
 
     def value_of(position: int | None) -> Arg:
+        """Return a tensor of the output, as a value of this graph if it computes the tensor."""
         if position is None:
             return UNKNOWN_TENSOR
         maker, name = names[position]
@@ -544,11 +590,13 @@ class Dispatch:
             outputs += grads
 
         def build() -> Built:
+            """Build the graphs, and complete the recorded calls."""
             replay = DispatchReplay(recorder, canon)
             with collector_paused():
                 graphs = replay.graphs(outputs, grads if ran_backward else None)
             names = [(graphs[0].name, node.name) for node in graphs[0].outputs[:tensor_count]]
             graphs[0] = _with_output(graphs[0], leaves, names)
+            # Without a backward there is one graph.
             for graph, records in zip(graphs, (recorder.forward, recorder.backward), strict=False):
                 for record in records:
                     note_call(seen, replay, record, graph.name)
@@ -590,6 +638,7 @@ def _refuse_unwritten(recorder: DispatchRecorder, read: Iterable[Value]) -> None
 
 
 def _compiled_modules(target: Any, named: NamedTensors) -> str:
+    """Return the name of a part of the target that `torch.compile` has compiled, "" if none is."""
     if torch_private.is_compiled(target):
         return "the target itself"
     for path, module in named.all_modules:
@@ -600,7 +649,11 @@ def _compiled_modules(target: Any, named: NamedTensors) -> str:
 
 @contextlib.contextmanager
 def _no_compiled_region() -> Iterator[None]:
-    """Raise as soon as a compiled function is entered."""
+    """Raise as soon as a compiled function is entered.
+
+    If the target is the first to import Dynamo, raise afterwards, because importing it only for our
+    observer would take a second.
+    """
     loaded = "torch._dynamo" in sys.modules
     with torch_private.on_compiled_region(_refuse) if loaded else contextlib.nullcontext():
         yield
@@ -609,6 +662,7 @@ def _no_compiled_region() -> Iterator[None]:
 
 
 def _refuse(function: Any) -> None:
+    """Raise `CaptureError` for a compiled function; `None` if it is unknown."""
     name = getattr(function, "__qualname__", "")
     if str(getattr(function, "__module__", "")).startswith("torch."):
         raise CaptureError(
@@ -628,10 +682,12 @@ def note_call(
     """Add a recorded op call to `seen` if it may wait for a device.
 
     Args:
-        ignored: storages on the CPU that may be read.
+        graph: the name of the graph with the op.
+        ignored: storages on the CPU that may be read: the step counts of optimizers.
     """
 
     def described(value: Any) -> Any:
+        """Return an argument with metadata instead of tensors."""
         if type(value) is Value:
             return replay.meta(value)
         if type(value) is tuple:
@@ -653,7 +709,10 @@ def note_call(
 
 
 def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
-    """Add a method call on a tensor or a thread to `seen`, just before it runs."""
+    """Add a method call on a tensor or a thread to `seen`, just before it runs.
+
+    Also let the recorder record it.
+    """
     recorder.read(method, owner)
     source = source_of(current_line())
     phase = "forward" if recorder.records is recorder.forward else "backward"

@@ -188,6 +188,7 @@ def leaves_of(output: Any, tensor: Callable[[Any], Any], kind: type = torch.Tens
 def _leaves(
     value: Any, path: tuple[str, ...], named: bool
 ) -> Iterator[tuple[tuple[str, ...], bool, Any]]:
+    """Yield (path, True if it contains a name, leaf). An empty container is a leaf: ()."""
     items = _items(value) if len(path) <= DEPTH else None
     if items is None:
         yield path, named, value
@@ -225,6 +226,7 @@ def _key(key: Any, position: int) -> str:
 
 
 def _holds_tensor(value: Any, depth: int) -> bool:
+    """Return True for a tensor, or an object with one in its items, down to `DEPTH`."""
     if isinstance(value, torch.Tensor):
         return True
     items = _items(value) if depth <= DEPTH else None
@@ -234,7 +236,7 @@ def _holds_tensor(value: Any, depth: int) -> bool:
 def output_of(
     leaves: Sequence[Leaf], returned: Sequence[Arg], value_of: Callable[[Any], Arg], *, exact: bool
 ) -> tuple[tuple[str, Arg], ...]:
-    """Return `Graph.output` of a graph.
+    """Return `Graph.output` of a graph: () if the target returns what the graph returns, unnamed.
 
     Args:
         leaves: the leaves of the target's return value.
@@ -249,6 +251,7 @@ def output_of(
 
 
 def _constant(leaf: Leaf, exact: bool) -> Arg:
+    """Return a leaf that is no tensor, or the name of its type if its value may vary."""
     value = leaf.value
     match value:
         case enum.Enum():
@@ -261,8 +264,9 @@ def _constant(leaf: Leaf, exact: bool) -> Arg:
             return Device(str(value))
         case torch.dtype() | torch.layout() | torch.memory_format() | range():
             return Atom(str(value))
-        case slice():
+        case slice():  # `__reduce__` returns its class, and start, stop and step
             return slice(*[_constant(leaf._replace(value=n), exact) for n in value.__reduce__()[1]])
+        # The order of a set of other objects may vary.
         case set() | frozenset() if exact and {*map(type, value)} <= {*_CONSTANTS}:
             return Atom(f"{type(value).__name__}({sorted(map(repr, value))})")
         case type() | types.FunctionType() | types.BuiltinFunctionType():
@@ -280,6 +284,7 @@ def numbers_are_exact(graphs: Sequence[Graph]) -> bool:
 
 
 def _is_symbolic(result: Any) -> bool:
+    """Return True for a symbolic size, or a tensor with one."""
     shape = result.shape if isinstance(result, TensorMeta) else (result,)
     return any(isinstance(size, Symbol) for size in shape)
 
@@ -310,6 +315,7 @@ def with_output(
     inputs = {name: number for number, (name, _) in enumerate(named.inputs)}
 
     def value_of(tensor: torch.Tensor) -> Arg:
+        """Return the value of a tensor in the last forward: a result of a graph, or an input."""
         for i in reversed(forwards):
             position_of = converted[i].position_of
             position = None if position_of is None else position_of(tensor)
@@ -338,6 +344,8 @@ def _by_position(converted: Converted) -> dict[int, str]:
     values: Any = output.args[0]
     if not isinstance(values, tuple | list):
         return {}
+    # The graphs of AOTAutograd have further outputs, such as saved tensors, and describe them. A
+    # checkpoint adds states of random generators to the end of the outputs, without a description.
     places: list[int | None] = [*range(len(values))]
     if converted.graph.level != "dynamo":
         places = [output_index(description) for description in descriptions_of(output) or ()]

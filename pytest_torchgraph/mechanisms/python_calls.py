@@ -49,6 +49,11 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         owner: holds the copy, and the constants that its ops read.
+        _copies: for each node of the engine's graph, its copy; for a call that its ops replaced,
+            the nodes of its results.
+        _producers: the node of each tensor, or a node and an index in its result.
+        _call: the Python call that is running.
+        _is_complete: False once the call did something that a graph of its ops would not show.
     """
 
     supports_higher_order_operators = True
@@ -65,7 +70,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         self.canon = canon
         self.facts = facts
         self.owner = FoldedOwner(module, fx.Graph(), {})
-        self.kept: dict[int, torch.Tensor] = {}
+        self.kept: dict[int, torch.Tensor] = {}  # not `None`: the copy reads the constants
         self._graph = self.owner.graph
         self._is_computed = is_computed
         self._copies: dict[fx.Node, Any] = {}
@@ -91,6 +96,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         if self._is_complete and self._unwritten.first_unwritten is None:
             self._copies[node] = result
             return value
+        # Undo the recording of the call, users before their operands.
         for new in reversed([*self._graph.nodes][count:]):
             self._graph.erase_node(new)
         self._producers = producers
@@ -108,15 +114,20 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
             self._producers[self.encode(value, True)] = new
 
     def left_torch(self, method: str, _: Any) -> None:
-        """Note a method call that reads a tensor, or starts a thread, without an op."""
+        """Note a method call that reads a tensor, or starts a thread, without an op.
+
+        `cpu` is an op, or does nothing.
+        """
         self._is_complete &= method == "cpu"
 
     def _leave(self, _: Any) -> None:
+        """Note that the call runs compiled code, or code after the backward."""
         self._is_complete = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run an op of the running call, and add a node of it to the copy."""
         kwargs = kwargs or {}
         if types and torch_private.stands_for_others(types):
             return NotImplemented
@@ -126,7 +137,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
                     return kwargs.pop("fn")(*args, **kwargs)
             self._is_complete = False
             return func(*args, **kwargs)
-        if func.namespace in ("prim", "profiler"):
+        if func.namespace in ("prim", "profiler"):  # it computes nothing
             return func(*args, **kwargs)
         if self.is_composite(func):  # inside `trace_wrapped`, torch does not decompose it
             with self:
@@ -154,6 +165,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
     def _node(
         self, kind: str, target: Any, args: Any = (), kwargs: Any = None, *, value: Any
     ) -> fx.Node:
+        """Add a node for the running call, with the value that it returned."""
         name = f"called_{len(self._graph.nodes)}"
         node = self._graph.create_node(kind, target, args, kwargs, name)
         node.meta[CALLED_BY] = self._call
@@ -161,6 +173,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         return node
 
     def _argument(self, value: Any) -> Any:
+        """Return a recorded argument with nodes instead of values."""
         if type(value) is Value:
             return self._producer(value)
         if type(value) is dict:
@@ -185,7 +198,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
             role, name = self.origin.get(value, ("", ""))
             self._is_complete &= bool(role)
             if role == "constant":
-                is_made = value in self.constants
+                is_made = value in self.constants  # by the call, from numbers
                 if not is_made and self._is_computed(tensor):
                     self._is_complete = False
                 name = f"_tensor_constant_{len(self.facts.constants)}"
@@ -199,6 +212,7 @@ class RecordedGraph(RecordingMode):  # type: ignore[no-untyped-call]
         return node
 
     def _results(self, value: Any) -> Any:
+        """Return the nodes of what a call returned. Anything but tensors makes it incomplete."""
         if isinstance(value, torch.Tensor):
             return self._producer(self.number_of(value))
         if isinstance(value, tuple | list):

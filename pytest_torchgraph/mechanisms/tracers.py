@@ -88,6 +88,13 @@ class Fx:
     def _trace(
         self, root: Any, method: str, values: dict[str, Any], invocation: Invocation
     ) -> fx.GraphModule:
+        """Trace a module or function.
+
+        Args:
+            root, method: see `_root`.
+            values: the arguments by parameter; the others are fixed at their defaults.
+            invocation: the call.
+        """
         tracer = self.tracer if self.tracer is not None else fx.Tracer()
         tracer.traced_func_name = method
         fixed = dict(self.concrete_args or {})
@@ -125,6 +132,7 @@ class _CreatedTensors(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Call a function, and note if it draws, or makes a tensor from no argument tensor."""
         with _OpDetector() as detector:
             result = func(*args, **(kwargs or {}))
         line = source_lines.current_line()
@@ -163,6 +171,7 @@ class _FxRecorder(fx.Interpreter):
         self.canon = canon
 
     def run_node(self, n: fx.Node) -> Any:
+        """Run a node, and note its result in its meta."""
         if n.op == "call_module":
             with _OpDetector() as detector:  # the module's code or a hook may communicate
                 result = super().run_node(n)
@@ -187,10 +196,11 @@ class _OpDetector(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-c
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run an op, and look at it."""
         if torch_private.stands_for_others(types):
             return NotImplemented
-        self.communicated = self.communicated or effects.facts(func).communicates
-        self.drew = self.drew or effects.draws(func, args, kwargs or {})
+        self.communicated |= effects.facts(func).communicates
+        self.drew |= effects.draws(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 
@@ -203,6 +213,7 @@ def _flatten(values: dict[str, Any]) -> list[Any]:
 
 
 def _defaults(root: Any, method: str) -> dict[str, Any]:
+    """Return the defaults of the traced function's parameters."""
     function = getattr(root, method) if isinstance(root, torch.nn.Module) else root
     parameters = inspect.signature(function).parameters
     return {
@@ -217,14 +228,15 @@ def _inputs(graph: fx.Graph, fixed: dict[str, Any]) -> dict[str, InputName]:
 
     torch appends a number to the name of a fixed parameter; this number is removed.
     """
+    # A container becomes several placeholders, which keep their numbers.
     names = {
         f"{name}_1": name for name, value in fixed.items() if pytree.tree_leaves(value) == [value]
     }
-    return {
-        node.name: ("input", names.get(target, target))
-        for node in graph.find_nodes(op="placeholder")
-        if (target := str(node.target).lstrip("*"))
-    }
+    inputs = {}
+    for node in graph.find_nodes(op="placeholder"):
+        target = str(node.target).lstrip("*")
+        inputs[node.name] = "input", names.get(target, target)
+    return inputs
 
 
 def _remove_placeholder(graph: fx.Graph, name: str) -> None:
@@ -233,17 +245,19 @@ def _remove_placeholder(graph: fx.Graph, name: str) -> None:
         if not re.fullmatch(rf"{re.escape(name)}_\d+", str(node.target)):
             continue
         to_erase = [node]
-        for dead_node in to_erase:
+        for dead_node in to_erase:  # the list grows
             to_erase.extend(dead_node.users)
         if all(map(_is_assertion, to_erase[1:])):
-            for dead_node in reversed(list(dict.fromkeys(to_erase))):
+            for dead_node in reversed(list(dict.fromkeys(to_erase))):  # users first
                 graph.erase_node(dead_node)
+    # This also removes the assertions of other parameters that are fixed at `None`.
     for node in list(graph.nodes):
         if getattr(node.target, "__name__", "") == "_assert_is_none" and not node.users:
             graph.erase_node(node)
 
 
 def _is_assertion(node: fx.Node) -> bool:
+    """Return True for a node with which torch.fx asserts the value of a fixed parameter."""
     return node.target in (operator.eq, torch._assert) or (
         getattr(node.target, "__name__", "") == "_assert_is_none"
     )

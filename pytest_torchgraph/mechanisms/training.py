@@ -2,6 +2,10 @@
 
 A phase is a property of an event, an op or a run of a compiled graph. It is known only after the
 step: an op before the backward belongs to the update if its result is needed only there.
+
+While the step runs, a `TrainingRecord` notes each run of the autograd engine and each optimizer
+step. Its `finish` returns a function that divides the events: `_phases` decides, and `_updated`
+says what happened to each parameter. `event_of` reduces an op to what it reads and writes.
 """
 
 from __future__ import annotations
@@ -87,6 +91,10 @@ class TrainingRecord:
         backwards: the runs of the autograd engine, in order.
         steps: for each step of an optimizer, the position where it began.
         calls: for each method call, its position, and whether a backward was running.
+        tangents: the gradients of losses that the engine was called with.
+        updates: the updates of the step.
+        leaf_names: the name of each leaf of the step.
+        before: the gradients that the step begins with, by position of the leaf.
     """
 
     recorder: RecordingMode
@@ -107,9 +115,9 @@ class TrainingRecord:
             for leaf in self.step.leaves
         ]
         self.before: dict[int, Value] = {}
-        self._state_before: set[int] = set()
-        self._named: set[int] = set()
-        self._depth = 0
+        self._state_before: set[int] = set()  # storages of the state that the step begins with
+        self._named: set[int] = set()  # the ids that `_name` added to the named tensors
+        self._depth = 0  # number of running backwards
 
     def _introduce(self) -> None:
         """Name the state and the gradients that the step begins with."""
@@ -129,6 +137,7 @@ class TrainingRecord:
         self._state_before = self._storages(state)
 
     def _name(self, name: str, tensor: torch.Tensor) -> None:
+        """Name a tensor, and declare it to the recorder, unless it has a name."""
         named = self.step.invocation.named
         if id(tensor) not in named.tensors:
             role = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
@@ -149,7 +158,9 @@ class TrainingRecord:
 
         @contextlib.contextmanager
         def running(_roots: Any, grads: Sequence[Any], _inputs: Any) -> Iterator[None]:
-            # A reentrant checkpoint, or AOTAutograd traces the backward of a graph.
+            """Note a run of the engine as a `Backward`."""
+            # A reentrant checkpoint, or AOTAutograd traces the backward of a graph: part of another
+            # backward, or of no run.
             if self._depth or self.recorder.suspensions:
                 yield
                 return
@@ -186,6 +197,7 @@ class TrainingRecord:
         self.calls.append((self.count(), self._depth > 0))
 
     def _storages(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> set[int]:
+        """Return the storages of named tensors."""
         return {self.recorder.memory(t) for _, t in tensors}
 
     def gradients(self, begin: int) -> Mapping[Value, str]:
@@ -199,6 +211,7 @@ class TrainingRecord:
 
     def line_at(self, position: int) -> Source | None:
         """Return the line of the backward that ran an event; `None` for other events."""
+        # The event before the engine starts makes the gradient of the loss.
         lines = (b.line for b in self.backwards if b.begin - 1 <= position < b.end)
         return source_of(next(lines, None))
 
@@ -218,6 +231,8 @@ class TrainingRecord:
     def finish(self) -> Callable[[Sequence[Access]], StepPhases]:
         """Note what the step ends with, before its state is restored.
 
+        Also remove the names that `_name` gave.
+
         Returns:
             A function that returns the phases of the events, also later.
         """
@@ -227,16 +242,19 @@ class TrainingRecord:
         grads = {memory(value) for value in self.before.values()}
         for backward in self.backwards:
             grads |= {memory(value) for value in backward.grads.values()}
-        made = {memory(leaf.grad) for leaf in self.step.leaves if leaf.grad is not None} - grads
-        assigned = {  # of torch.autograd.grad
-            number
+        last_grads = {
+            number: memory(leaf.grad)
             for number, leaf in enumerate(self.step.leaves)
-            if leaf.grad is not None and memory(leaf.grad) in made
+            if leaf.grad is not None
         }
+        # Gradients that no backward made: the step assigned results of `torch.autograd.grad`.
+        made = {*last_grads.values()} - grads
+        assigned = {number for number, storage in last_grads.items() if storage in made}
         named = self.step.invocation.named
         buffers = {memory(buffer) for buffer in named.all_buffers}
         counts = frozenset({memory(c) for c in self.updates.step_counts()})
-        # The state may be freed now, and another tensor get its id.
+        # The state may be freed now, and another tensor get its id. A negative key is no id, but
+        # keeps the name in the order of inputs.
         tensors = {
             -n if k in self._named else k: v for n, (k, v) in enumerate(named.tensors.items())
         }
@@ -256,6 +274,7 @@ class TrainingRecord:
         ]
 
         def divide(events: Sequence[Access]) -> StepPhases:
+            """Return the phases of the step, and mark events that made a loss's gradient."""
             for event in events:
                 if event.tangent in self.tangents:
                     event.backward = True
@@ -316,7 +335,7 @@ class TrainingRecord:
             for storage in touched:
                 if storage in old:
                     line = next((b.line for b in self.backwards if b.end > number), None)
-                    stale[old[storage]] = source_of(line) or Source("", 0)
+                    stale[old[storage]] = source_of(line) or Source("", 0)  # it has no line
         return stale
 
 
@@ -360,10 +379,11 @@ def _phases(
     backwards = [number for number, event in enumerate(events) if event.backward]
     first, last = (backwards[0], backwards[-1]) if backwards else (len(events), -1)
     phases: list[Phase] = ["forward"] * len(events)
-    needed: set[int] = set()
-    feeds: set[int] = set()
+    needed: set[int] = set()  # what later events of forwards and backwards read
+    feeds: set[int] = set()  # what later events of the update read
     idle = set()
     written = written | buffers
+    # From the last event on, because an event belongs to those that use its results.
     for number in reversed(range(len(events))):
         event = events[number]
         own_buffers = buffers if event.in_module else set()
@@ -372,9 +392,12 @@ def _phases(
         if event.backward:
             phases[number] = "backward"
             needed |= event.reads
+        # It writes what an update writes, or only the update reads its results.
         elif updates or (not results & needed and results & feeds):
             phases[number] = "update"
             feeds |= event.reads
+        # After a backward, it is the update's if no later forward or backward reads its results.
+        # But what a module runs before another backward is a forward.
         elif first < number and not results & needed and not (event.in_module and number < last):
             phases[number] = "update"
             idle.add(number)
@@ -404,11 +427,11 @@ def event_of(
     return Access(
         backward,
         in_module,
-        before | {~value for value in operands},
-        {memory(value) for value in parts_of(written, Value)},
-        {memory(value) for value in results} - before | {~value for value in results},
-        record.output if record.op is _TANGENT else None,
-        record.line,
-        backward and record.sequence >= FIRST_LEAF_SEQUENCE,
-        name in _REPLACING,
+        reads=before | {~value for value in operands},
+        writes={memory(value) for value in parts_of(written, Value)},
+        makes={memory(value) for value in results} - before | {~value for value in results},
+        tangent=record.output if record.op is _TANGENT else None,
+        line=record.line,
+        accumulates=backward and record.sequence >= FIRST_LEAF_SEQUENCE,
+        replaces=name in _REPLACING,
     )

@@ -58,8 +58,11 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
     replaced: list[tuple[type, str, Any, Any]] = []
 
     def observed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a wrapper of a method that reports its outermost calls."""
+
         @functools.wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
+            # Other code may have kept this wrapper. After the context, `replaced` is empty.
             if not replaced or getattr(thread_state, "is_inside", False):
                 return original(*args, **kwargs)
             report(name, args[0] if args else None)
@@ -171,6 +174,7 @@ def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCall
 
 
 Event: TypeAlias = Sync | Transfer
+"""A host sync or a device copy."""
 
 
 def recorded_events(recorded: RecordedCalls) -> tuple[Event, ...]:
@@ -233,14 +237,17 @@ def compiled_events(
         if isinstance(event, Sync)
         for kind in _BREAKING_AS.get(event.kind, ())
     }
-    at_breaks = (event for each in breaks for event in _break_events(each, hooks is not None))
     events_at_breaks = [
-        event for event in at_breaks if not event.certain or _line_and_kind(event) not in recorded
+        event
+        for graph_break in breaks
+        for event in _break_events(graph_break, hooks is not None)
+        if not event.certain or _line_and_kind(event) not in recorded
     ]
     return _merge_equal([*events, *eager_events, *events_at_breaks])
 
 
 def _line_and_kind(event: Event) -> tuple[str, int, str]:
+    """Return file, line, and the kind of a sync or the source device of a transfer."""
     return event.file, event.line, event.kind if isinstance(event, Sync) else event.source
 
 
@@ -260,6 +267,10 @@ def _uncertain(kind: str, op: str, seen: str, place: dict[str, Any]) -> tuple[Ev
 
 
 def _graph_events(graphs: Sequence[Graph]) -> Iterator[Event]:
+    """Yield the events of the calls in graphs.
+
+    A size that depends on data is a sync only where its symbol appears first.
+    """
     inputs = tuple(node.result for top in graphs for graph in top.walk() for node in graph.inputs)
     known_symbols = symbols_in(inputs)
     for name, node, call in _calls(graphs):
@@ -294,6 +305,7 @@ def _break_events(graph_break: GraphBreak, only_traced: bool) -> Iterator[Event]
         graph_break: the break.
         only_traced: True if captured backwards were traced only up to their first break.
     """
+    # With the prefix, Dynamo did not resume after the break.
     break_kind = graph_break.kind.removeprefix(SKIPPED)
     place = _place(graph_break, graph_break.module)
     covers_rest_of_frame = break_kind != graph_break.kind or (
@@ -305,7 +317,7 @@ def _break_events(graph_break: GraphBreak, only_traced: bool) -> Iterator[Event]
             op = op or (operator_match[1] if operator_match else break_kind)
             yield Sync(kind, op, BREAK, **place, occurrences=graph_break.occurrences)
             break
-    else:
+    else:  # an unknown op, or code of any kind
         if not covers_rest_of_frame and not break_kind.startswith(_WITHOUT_OP):
             yield from _uncertain(BREAKS, break_kind, BREAK, place)
     if covers_rest_of_frame:
@@ -341,6 +353,7 @@ def _merge_equal(events: Iterable[Event]) -> tuple[Event, ...]:
     """Merge equal syncs or transfers and add up their occurrences."""
     merged: dict[Event, Event] = {}
     for event in events:
+        # The first of equal events keeps its `seen` and `code`; graphs and calls differ in them.
         key = replace(event, occurrences=1, seen="", code="")
         earlier = merged.get(key)
         count = event.occurrences + (0 if earlier is None else earlier.occurrences)

@@ -54,14 +54,18 @@ _LIFT_FRESH = "aten.lift_fresh.default"
 """The last op of torch.tensor, and the only one dispatched when it copies Python numbers."""
 _TO_HOST = {"Tensor.cpu"}
 """Methods that copy to the host. They also count on the CPU, where they copy nothing."""
-_READING = {"aten.is_nonzero.default", "aten._linalg_check_errors.default", "Tensor.item"}
-_READING |= {"Tensor.tolist", "Tensor.numpy", "Tensor.__array__"}
-_READING |= {
+_READING = {
     f"aten.{name}.{overload}"
     for name in ("linspace", "logspace")
     for overload in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
 }
 _READING |= {
+    "aten.is_nonzero.default",
+    "aten._linalg_check_errors.default",
+    "Tensor.item",
+    "Tensor.tolist",
+    "Tensor.numpy",
+    "Tensor.__array__",
     "aten._linalg_eigvals.default",
     "aten._linalg_eigh.default",
     "aten._linalg_svd.default",
@@ -150,13 +154,15 @@ def sync_kind(call: SyncCall, known_symbols: frozenset[str] = frozenset()) -> st
     Returns:
         `READS`, `SIZES`, `MASKS`, `COPIES` or "".
     """
+    # A copy counts before what else the op does, and indexing before the tag of `index`, which
+    # torch has for masks only.
     op = call.op
     copy = device_copy_of(call)
     if op in _TO_HOST or (copy and copy.blocking):
         return COPIES
     if op.startswith(_INDEXING):
         return _mask_kind(call) or _unbacked_kind(call, known_symbols)
-    if op in _COPYING:
+    if op in _COPYING:  # it does not block
         return ""
     inside = _READING_INSIDE.get(_name_inside(op))
     if op in _READING or "reads" in _tags(op) or (inside is not None and inside(call)):
@@ -164,8 +170,10 @@ def sync_kind(call: SyncCall, known_symbols: frozenset[str] = frozenset()) -> st
     if op == _HISTOGRAM:
         has_range = (_argument(call, 2, "min") or 0) != (_argument(call, 3, "max") or 0)
         return "" if has_range else READS
+    # The condition of a `while_loop` is a subgraph; that of a `cond` may be a Python bool.
     if op in _BRANCHING:
         return READS if op.endswith("while_loop") or any(tensors(call.args[:1])) else ""
+    # The tag stands for the size of the result, which this argument states.
     if op == "aten.repeat_interleave.Tensor" and _argument(call, 1, "output_size") is not None:
         return ""
     return SIZES if op in _COUNTING or "sizes" in _tags(op) else _unbacked_kind(call, known_symbols)
@@ -190,12 +198,14 @@ def device_copy_of(call: SyncCall) -> Copy | None:
     Indices are copied to the device of the indexed tensor.
     """
     if call.op in _COPYING_LISTS:
+        # `tensors` leaves out arguments without metadata.
         pairs = zip(tensors(call.args[:1]), tensors(call.args[1:2]), strict=False)
         copies = (_copied(source.device, target.device, call) for target, source in pairs)
         return next(filter(None, copies), None)
     device = next((tensor.device for tensor in tensors(call.result)), None)
     if call.op == _LIFT_FRESH:
         return _copied("cpu", None if device == "meta" else device, call)
+    # These copy to their first argument.
     if call.op == "aten.copy_.default" or call.op == "operator.setitem":
         device = next((tensor.device for tensor in tensors(call.args[:1])), None)
     operands: Any = call.args
@@ -208,6 +218,7 @@ def device_copy_of(call: SyncCall) -> Copy | None:
 
 
 def _copied(source: str | None, target: str | None, call: SyncCall) -> Copy | None:
+    """Return the copy between two devices, `None` if they are equal or one is unknown."""
     if not source or not target or source == target:
         return None
     return Copy(source, target, "cpu" in (source, target) and not _non_blocking(call))
@@ -226,12 +237,14 @@ def symbols_in(value: Any) -> frozenset[str]:
 
 
 def _unbacked_kind(call: SyncCall, known_symbols: frozenset[str]) -> str:
+    """Return the kind of the sync that a new symbol in the result shows, "" if there is none."""
     if not symbols_in(call.result) - known_symbols:
         return ""
     return READS if isinstance(call.result, Symbol) else SIZES
 
 
 def _mask_kind(call: SyncCall) -> str:
+    """Return `MASKS` if an indexing call counts the elements of a mask, otherwise ""."""
     indices = list(tensors(call.args[1:2]))
     if not any(tensor.dtype in _MASK_DTYPES for tensor in indices):
         return ""
@@ -249,11 +262,16 @@ def _writes_one_value(call: SyncCall) -> bool:
 
 
 def _non_blocking(call: SyncCall) -> bool:
+    """Return the value of `non_blocking`, which most ops take by name only."""
     position = 2 if call.op in _NON_BLOCKING_THIRD else len(call.args)
     return bool(_argument(call, position, "non_blocking"))
 
 
 def _argument(call: SyncCall, position: int, name: str) -> Any:
+    """Return an argument passed by position or by name, `None` if it was left out.
+
+    For an argument that is passed by name only, the position is beyond the others.
+    """
     return call.args[position] if position < len(call.args) else call.kwargs.get(name)
 
 
@@ -273,18 +291,22 @@ def _reads_argument(position: int, name: str) -> Callable[[SyncCall], bool]:
 
 
 def _reads_size(call: SyncCall) -> bool:
+    """Return True for `matrix_exp`, which reads norms, unless a matrix is a single element."""
     return all(tensor.shape[-1:] != (1,) for tensor in tensors(call.args[:1]))
 
 
 def _draws_few(call: SyncCall) -> bool:
+    """Return True for the path of `multinomial` that checks its probabilities first."""
     return not _argument(call, 2, "replacement") or _argument(call, 1, "num_samples") == 1
 
 
 def _has_deviations(call: SyncCall) -> bool:
+    """Return True for `normal` with a tensor `std`, which it checks."""
     return isinstance(_argument(call, 1, "std"), TensorMeta)
 
 
 def _has_lengths(call: SyncCall) -> bool:
+    """Return True for `segment_reduce` with lengths that it checks."""
     lengths = call.kwargs.get("lengths")
     return lengths is not None and not call.kwargs.get("unsafe")
 

@@ -10,6 +10,7 @@ missing names, and the test suite runs it on every supported release.
     observers      callbacks at entries, skipped frames, graph breaks and captures
     compile_cache  lookups in torch.compile's caches
     trace          the structured trace, and Dynamo's data at a recompilation
+    size_guards    guards on dynamic sizes
     inductor       the code that inductor writes, and its graph passes
     autograd       autograd's nodes and storages, AOTAutograd, the dispatcher's registry
     dtensor        tensor wrappers such as DTensor, meshes and process groups

@@ -71,7 +71,7 @@ class StoragePins:
 
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
-        self._limit = 0
+        self._limit = 0  # number of pins at which those of gone storages are removed
         self._next = itertools.count()
         self._make: Callable[[torch.UntypedStorage], int] = get("storage_reference")
         self._free: Callable[[int], object] = get("free_storage_reference")
@@ -88,6 +88,7 @@ class StoragePins:
         return number
 
     def _unpin(self, addresses: Iterable[int]) -> None:
+        """Forget storages, and free the references to them."""
         for address in [*addresses]:
             del self.numbers[address]
             self._free(address)
@@ -118,6 +119,7 @@ def outputs_of_forward() -> int | None:
     """
     metadata = getattr(get("tracing_context")(), "fw_metadata", None)
     count = getattr(metadata, "num_forward", None)
+    # A graph also returns a token for each kind of effect.
     return None if count is None else int(count) + len(getattr(metadata, "tokens", ()))
 
 
@@ -132,6 +134,7 @@ def hint_of(size: int | torch.SymInt) -> int | None:
 @functools.cache
 def marks_gradient_sums() -> bool:
     """Return True if AOTAutograd marks nodes that sum gradients, as torch 2.11 does."""
+    # The module that reads the marks.
     return importlib.util.find_spec("torch._functorch._aot_autograd.streams") is not None
 
 

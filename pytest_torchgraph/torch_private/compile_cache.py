@@ -64,6 +64,7 @@ def graph_looked_up() -> tuple[fx.GraphModule | None, bool]:
 
 
 def _graph_module(module: Any) -> fx.GraphModule | None:
+    """Return a graph module, also from Dynamo's wrapper; `None` for anything else."""
     module = getattr(module, "gm", module)  # Dynamo wraps a module that takes a list
     return module if isinstance(module, fx.GraphModule) else None
 
@@ -97,16 +98,19 @@ def nodes_behind(gm: fx.GraphModule, reason: str) -> list[RefusedNode]:
         nodes = nodes or [node for node in gm.graph.nodes if node.op == "get_attr"]
     else:
         nodes = []
+    # The reason is about one node, and torch stops at the first.
     return [RefusedNode(node, reason) for node in nodes[:1]] or [RefusedNode(None, reason)]
 
 
 def _calls(gm: fx.GraphModule) -> Iterator[fx.Node]:
+    """Yield the function calls of a graph and of the bodies of its higher-order ops."""
     for module in gm.modules():
         if isinstance(module, fx.GraphModule):
             yield from (node for node in module.graph.nodes if node.op == "call_function")
 
 
 def _uncacheable_body(node: fx.Node) -> bool:
+    """Return True for a call of a higher-order op that torch does not cache."""
     target = node.target
     return isinstance(target, torch._ops.HigherOrderOperator) and not target.cacheable()
 
@@ -114,7 +118,6 @@ def _uncacheable_body(node: fx.Node) -> bool:
 def _context_fn_of(gm: fx.GraphModule, node: fx.Node, *, hashed: bool) -> bool:
     """Return True if a checkpoint's body has a `context_fn` with, or without, a `cache_hash`."""
     for argument in node.args:
-        body: Any = gm
         if isinstance(argument, fx.Node) and argument.op == "get_attr":
             body = getattr(gm, str(argument.target), None)
             context_fn = getattr(body, "meta", {}).get(_CHECKPOINT_META)
@@ -163,10 +166,7 @@ def _aot_config() -> Any:
     """Return the configuration that AOTAutograd's cache reads, with the values of inductor."""
     config = get("aot_config")
     values: dict[str, Any] = {
-        "fw_compiler": None,
-        "bw_compiler": None,
-        "inference_compiler": None,
-        "partition_fn": None,
+        **dict.fromkeys("fw_compiler bw_compiler inference_compiler partition_fn".split()),
         "decompositions": {},
         "num_params_buffers": 0,
         "aot_id": 0,
@@ -174,6 +174,7 @@ def _aot_config() -> Any:
         "dynamic_shapes": True,
         "aot_autograd_arg_pos_to_source": None,
     }
+    # Releases of torch differ in the fields.
     names = {field.name for field in dataclasses.fields(config)}
     return config(**{name: value for name, value in values.items() if name in names})
 
@@ -197,6 +198,7 @@ def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextMan
 
     @contextlib.contextmanager
     def reactivated(options: dict[str, Any]) -> Iterator[None]:
+        """Assign the settings that are different now."""
         with contextlib.ExitStack() as stack:
             for config, settings, overrides in zip(configs, saved, (options, {}), strict=True):
                 now = config.get_config_copy()
@@ -233,10 +235,12 @@ def stable_cache_keys() -> Iterator[None]:
 
 
 def _reduce_memory_format(value: torch.memory_format) -> tuple[Any, ...]:
+    """Return what pickle writes of a memory format: our function, and its argument."""
     return _memory_format, (str(value).rpartition(".")[2],)
 
 
 def _memory_format(name: str) -> torch.memory_format:
+    """Return a memory format by its name in torch, when it is unpickled."""
     value: torch.memory_format = getattr(torch, name)
     return value
 
@@ -255,6 +259,7 @@ def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Replaced:
     def observed(*compiled: Any) -> Any:
         saved = original(*compiled)
         if not saved:
+            # The forward comes first. If it has a key, the backward has none.
             keys = [getattr(call, "_fx_graph_cache_key", None) for call in compiled]
             unsaved(get("compile_id")(), keys[0] is not None)
         return saved

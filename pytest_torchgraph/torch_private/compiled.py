@@ -135,9 +135,10 @@ def unwrap_inline(call: Any) -> Any:
 
     torch.compile wraps callables without Python code of their own, such as `torch.nn` modules.
     """
+    # All results of `wrap_inline` have one code object, also that of a wrapped `len`.
     if not isinstance(call, FunctionType) or call.__code__ is not get("wrap_inline")(len).__code__:
         return None
-    inner = dict(zip(call.__code__.co_freevars, call.__closure__ or (), strict=False)).get("fn")
+    inner = dict(zip(call.__code__.co_freevars, call.__closure__ or (), strict=True)).get("fn")
     return None if inner is None else inner.cell_contents
 
 

@@ -35,6 +35,7 @@ def _inner(kind: type) -> str | None:
     """Return the attribute that holds the inner tensor of a class; `None` for other classes."""
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return None
+    # A class whose module is not imported has no tensors.
     for name, class_name in _STANDING.items():
         module, _, attribute = NAMES[name].path.partition(":")
         subclass = getattr(sys.modules.get(module), class_name, None)
@@ -90,8 +91,8 @@ def forget_meshes() -> None:
         return
     get("sharding_cache").cache_clear()
     get("transform_cache").cache_clear()
-    planners = getattr(sys.modules["torch.distributed.tensor._redistribute"], "_planner_cache", {})
-    planners.clear()
+    redistribute = sys.modules["torch.distributed.tensor._redistribute"]
+    getattr(redistribute, "_planner_cache", {}).clear()
     # The random number tracker of DTensors on an accelerator refers to the mesh.
     sys.modules["torch.distributed.tensor._random"]._rng_tracker = None  # type: ignore[attr-defined]
     # Since torch 2.11 part of the cache is in C++.
@@ -112,10 +113,10 @@ def subclass_of(tensor: Any) -> str:
     kind = type(tensor)
     if not issubclass(kind, torch.Tensor):
         return ""
-    plain = kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    pending = _inner(kind) is not None and not hasattr(tensor, "placements")
-    # A fake tensor stands for a plain one. The result of a nested tensor names its layout.
-    if plain or pending or kind.__module__.startswith(("torch._subclasses.", "torch.nested.")):
+    # A pending result and its inner tensor are one value. A fake tensor stands for a plain one. The
+    # result of a nested tensor names its layout.
+    plain = kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or _is_pending(tensor)
+    if plain or kind.__module__.startswith(("torch._subclasses.", "torch.nested.")):
         return ""
     constants: Any = ()
     if hasattr(tensor, "placements"):
@@ -123,6 +124,11 @@ def subclass_of(tensor: Any) -> str:
     elif is_traceable_wrapper_subclass(tensor):
         _, constants = tensor.__tensor_flatten__()
     return f"{kind.__name__}({', '.join(_constants(constants))})"
+
+
+def _is_pending(tensor: Any) -> bool:
+    """Return True for the pending result of a collective: a wrapper without placements."""
+    return _inner(type(tensor)) is not None and not hasattr(tensor, "placements")
 
 
 def _constants(value: Any) -> Iterator[str]:
@@ -141,9 +147,6 @@ def _constants(value: Any) -> Iterator[str]:
 
 def wait(tensor: torch.Tensor) -> torch.Tensor:
     """Wait for the collective if a tensor is its pending result. Return the tensor."""
-    module, _, attribute = NAMES["pending_result"].path.partition(":")
-    pending = getattr(sys.modules.get(module), attribute.partition(".")[0], None)
-    if pending is not None and isinstance(tensor, pending):
-        waited: torch.Tensor = torch.ops._c10d_functional.wait_tensor(local(tensor))
-        return waited
+    if _is_pending(tensor):
+        return torch.ops._c10d_functional.wait_tensor(local(tensor))  # type: ignore[no-any-return]
     return tensor

@@ -116,6 +116,7 @@ def on_compiled_region(entered: Callable[[Any], None]) -> Replaced:
     """
 
     def enter(callback: Any, caller: FrameType) -> Any:
+        """Report the call, and undo what torch has begun if the report raises."""
         names = caller.f_locals
         try:
             entered(names.get("fn"))
@@ -132,7 +133,10 @@ def on_compiled_region(entered: Callable[[Any], None]) -> Replaced:
 
 
 def _with_callback(change: Callable[[Any, FrameType], Any]) -> Replaced:
-    """Make each call of a compiled function use `change(callback, frame)` as Dynamo's callback."""
+    """Make each call of a compiled function use `change(callback, frame)` as Dynamo's callback.
+
+    The frame is `compile_wrapper`; see `on_compiled_region`.
+    """
     original = get("callback_from_stance")
 
     def wrapped(callback: Any, *args: Any, **kwargs: Any) -> Any:
@@ -157,10 +161,11 @@ def one_backend(callback: Any = None) -> Replaced:
     first: list[Any] = [] if callback is None else [callback]
 
     def choose(callback: Any, caller: FrameType) -> Any:
-        if callback in (None, False):
+        if callback in (None, False):  # Dynamo is off, or only runs what it has compiled
             return callback
         if not first:
             first.append(callback)
+        # A function of torch.fx may be a graph of compiled autograd, so it keeps its backend.
         return callback if _is_of_torch(caller, _OF_USER[:2]) else first[0]
 
     return _with_callback(choose)
@@ -176,7 +181,7 @@ def run_eagerly(noted: Callable[[Any], None]) -> contextlib.AbstractContextManag
         return contextlib.nullcontext()
 
     def skip(callback: Any, caller: FrameType) -> Any:
-        if callback in (None, False):
+        if callback in (None, False):  # as in `one_backend`
             return callback
         if _is_of_torch(caller, _OF_USER):
             return callback
@@ -191,7 +196,12 @@ _OF_USER = ("torch.nn.modules.", "torch.optim.", "torch.fx.")
 
 
 def _is_of_torch(caller: FrameType, of_user: tuple[str, ...]) -> bool:
-    """Return True if torch itself compiled the function that is called."""
+    """Return True if torch itself compiled the function that is called.
+
+    Args:
+        caller: the frame `compile_wrapper`.
+        of_user: beginnings of the names of torch's modules that the user compiles.
+    """
     function = caller.f_locals.get("fn")
     module = str(getattr(function, "__module__", ""))
     # torch compiles inner functions. A compiled module of torch's is also inside one.

@@ -54,6 +54,8 @@ def on_kernel_call(observer: Callable[[str, list[Any]], None]) -> Iterator[None]
 
 
 def _replace_everywhere(old: Any, new: Any) -> None:
+    """Replace torch's function by ours, or ours by torch's, in all modules that imported it."""
+    # The name is that of torch's function, whichever of the two it is.
     name = old.__name__ if old.__module__.startswith(_INDUCTOR) else new.__name__
     for module in list(sys.modules):
         if module.startswith(_INDUCTOR) and vars(sys.modules[module]).get(name) is old:
@@ -119,12 +121,14 @@ def _vector_instructions_assumed() -> Iterator[None]:
 
 
 def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    """Yield a class and all classes that derive from it."""
     yield kind
     for subclass in kind.__subclasses__():
         yield from _with_subclasses(subclass)
 
 
 def _never_compiled(_args: Any) -> Any:
+    """Take the place of a graph's compiled code."""
     raise AssertionError("the generated code was not compiled, so it cannot run")
 
 
@@ -150,13 +154,16 @@ def on_passes(observer: Any) -> Iterator[None]:
             that replaces matches of patterns, and returns its result, the number of matches.
     """
     enter, leave, apply_patterns = get("pass_enter"), get("pass_exit"), get("pattern_apply")
-    functions: dict[int, Any] = {}
+    functions: dict[int, Any] = {}  # the pass of each torch observer, until `on_enter` takes it
 
     def applying(method: Any) -> Any:
+        """Wrap `apply_graph_pass` or `apply_gm_pass`, which enter and leave torch's observer."""
+
         def apply_pass(self: Any, pass_fn: Any) -> Any:
+            """Run a pass, unless it is disabled or the observer skips it."""
             # torch would report a disabled pass like one that changed nothing.
             names = getattr(get("inductor_config"), "disabled_passes", "")  # not in torch 2.9
-            disabled = self.passname.upper() in names.upper()
+            disabled = self.passname.upper() in names.upper()  # as torch tests it
             if disabled or observer.skips(pass_fn, self.passname):
                 return None
             functions[id(self)] = pass_fn
@@ -211,12 +218,18 @@ def _inference_aware() -> tuple[Any, ...]:
 
 
 class _InOrder:
-    """Runs several passes as one, each inside an observer."""
+    """Runs several passes as one, each inside an observer.
+
+    Attributes:
+        passes: the passes, in order.
+        hook: the setting of inductor that holds this object.
+    """
 
     passes: Sequence[Any] = ()
     hook = ""
 
     def __call__(self, graph: fx.Graph, is_inference: bool = False) -> None:
+        # torch's name of the group of passes, such as "joint_graph_passes".
         group = self.hook.partition("_custom")[0].replace("joint", "joint_graph")
         for function in self.passes:
             run = function if callable(function) else function.apply  # of a PatternMatcherPass

@@ -72,6 +72,7 @@ def current_stance() -> Callable[[str], Any]:
 
 
 _OURS = __package__.partition(".")[0]
+"""Name of our top-level package."""
 
 _left_alone: set[str] = set()
 """Modules whose functions Dynamo already skips."""
@@ -121,6 +122,7 @@ def on_optimizer_step(
 # The cache is keyed by code, not by function: it would keep the wrapper of each capture alive.
 @functools.cache
 def _skip_code_once(code: CodeType) -> None:
+    """Do `_skip_code`, unless it was done before."""
     _skip_code(code)
 
 
@@ -131,13 +133,13 @@ def _is_in(module: str, *packages: str) -> bool:
 
 def _skip_code_of(value: Any) -> None:
     """Keep Dynamo from tracing one of our functions, or the methods and properties of a class."""
-    if isinstance(value, FunctionType) and _is_in(value.__module__, _OURS):
-        _skip_code(inspect.unwrap(value).__code__)
-    elif isinstance(value, type) and _is_in(value.__module__, _OURS):
-        for member in vars(value).values():
-            function = getattr(member, "fget", getattr(member, "__func__", member))
-            if isinstance(function, FunctionType):
-                _skip_code(inspect.unwrap(function).__code__)
+    if not isinstance(value, FunctionType | type) or not _is_in(value.__module__, _OURS):
+        return
+    for member in vars(value).values() if isinstance(value, type) else (value,):
+        # A property, or a class or static method, holds the function.
+        function = getattr(member, "fget", getattr(member, "__func__", member))
+        if isinstance(function, FunctionType):
+            _skip_code(inspect.unwrap(function).__code__)
 
 
 def _skip_code(code: CodeType) -> None:
@@ -189,7 +191,7 @@ def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Replaced:
 
     def observed(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, frame, *args, **kwargs)
-        if getattr(result, "guarded_code", None) is None:
+        if getattr(result, "guarded_code", None) is None:  # not compiled
             if in_skipfiles(frame.f_code):
                 skipped("frame is in the Dynamo skipfiles list", frame)
             else:
@@ -294,6 +296,7 @@ def guard_hook(hook: Callable[[bool], Any]) -> Iterator[None]:
     other: Callable[[bool], Any] | None = install(None)
 
     def install_other(new: Callable[[bool], Any] | None) -> Any:
+        """Take the place of torch's setter: install a hook that calls ours, then `new`."""
         nonlocal other
         if (current := get("guard_hook")) is not install_other:
             return current(new)  # imported by name inside a context that has ended
@@ -324,7 +327,10 @@ _SILENT = _SilentLogger()
 
 
 class _Engine:
-    """Autograd's engine, with an observer of `queue_callback`."""
+    """Autograd's engine, with an observer of `queue_callback`.
+
+    It replaces the engine, which is an object of C++ whose methods cannot be replaced.
+    """
 
     def __init__(self, queued: Callable[[Any], None]):
         self._queued = queued
@@ -352,6 +358,7 @@ def compiled_autograd_reasons() -> Iterator[None]:
     install, reset = get("set_verbose_logger"), get("reset_compiled_autograd")
 
     def armed_again() -> None:
+        """Reset compiled autograd, which removes the logger, and install it again."""
         reset()
         install(_SILENT)
 
@@ -381,6 +388,7 @@ def gave_up_frame() -> bool:
 
 
 def _local_of_compile(name: str) -> Any:
+    """Return a local variable of the running `_compile`, `None` if Dynamo is not compiling."""
     for frame, _ in traceback.walk_stack(sys._getframe(1)):
         if frame.f_code.co_name == "_compile":
             return local_of(frame, name)

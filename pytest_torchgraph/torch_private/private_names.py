@@ -333,7 +333,7 @@ def get(name: str) -> Any:
     try:
         value: Any = sys.modules.get(module)
         if value is None:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings():  # torch warns when some of its modules are imported
                 warnings.simplefilter("ignore")
                 value = importlib.import_module(module)
         value = functools.reduce(getattr, attributes.split("."), value)

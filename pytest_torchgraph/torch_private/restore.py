@@ -112,20 +112,21 @@ _PLAIN = (bool, int, float, str, list, dict, set, tuple, type(None))
 
 def assigned_settings() -> dict[str, dict[str, Any]]:
     """Return the values assigned to entries of `CONFIGS`, by config module and entry."""
-    return {
-        get(config).__name__: {
-            name: copied(value)
-            for name, entry in get(config)._config.items()
-            if hasattr(entry, "user_override") and not entry.hide
+    settings: dict[str, dict[str, Any]] = {}
+    for config in map(get, CONFIGS):
+        assigned = settings[config.__name__] = {}
+        for name, entry in config._config.items():
+            if not hasattr(entry, "user_override") or entry.hide:
+                continue
+            value = override(entry)
             # A plain `object()` means "not set". Reading a collection assigns a copy of it.
-            if type(value := override(entry)) is not object and not same(value, entry.default)
-        }
-        for config in CONFIGS
-    }
+            if type(value) is not object and not same(value, entry.default):
+                assigned[name] = copied(value)
+    return settings
 
 
 def assign_settings(settings: dict[str, dict[str, Any]]) -> None:
-    """Assign settings of another process here."""
+    """Assign settings of another process here, as far as this torch has them."""
     for config in map(get, CONFIGS):
         for name, value in settings[config.__name__].items():
             if name in config._config:
@@ -133,6 +134,7 @@ def assign_settings(settings: dict[str, dict[str, Any]]) -> None:
 
 
 def _assign_override(module: Any, name: str, entry: Any, value: Any) -> None:
+    """Assign a value to a config entry, and tell the config module that its hash is outdated."""
     if isinstance(entry.user_override, ContextVar):
         entry.user_override.set(value)
     else:
@@ -170,16 +172,16 @@ def logs_restored() -> Iterator[None]:
 
 def _loggers() -> list[logging.Logger]:
     """Return the logger `torch` and its descendants."""
-    loggers = logging.root.manager.loggerDict
     return [
         logger
-        for name, logger in list(loggers.items())
+        for name, logger in list(logging.root.manager.loggerDict.items())
         if name.partition(".")[0] == "torch" and isinstance(logger, logging.Logger)
     ]
 
 
 @contextlib.contextmanager
 def _restored(read: Callable[[], _T], assign: Callable[[_T], object]) -> Iterator[None]:
+    """Restore a setting, given the functions that read and assign it."""
     before = read()
     try:
         yield
@@ -200,9 +202,10 @@ def _precision_settings() -> tuple[str | None, dict[tuple[str, str], str], list[
 def _assign_precision_settings(
     settings: tuple[str | None, dict[tuple[str, str], str], list[Any]],
 ) -> None:
+    """Assign what `_precision_settings` returned. The settings change each other."""
     general, precisions, flags = settings
     for (owner, name), value, now in zip(_FLAGS, flags, _flags(), strict=True):
-        if value not in (None, now):
+        if value not in (None, now):  # `None` could not be read, so it cannot be assigned
             setattr(owner, name, value)
     # `set_float32_matmul_precision` also assigns some `fp32_precision` values, so assign these
     # after it. If the general precision could not be read, try each of its values.
@@ -260,6 +263,7 @@ def _precisions() -> dict[tuple[str, str], str]:
 
 
 def _assign_precisions(values: dict[tuple[str, str], str]) -> None:
+    """Assign every `fp32_precision`."""
     assign = get("set_fp32_precision")
     for key, value in values.items():
         for candidate in ("none", value):  # "none" inherits the backend's setting
@@ -268,11 +272,13 @@ def _assign_precisions(values: dict[tuple[str, str], str]) -> None:
 
 
 def _autocast() -> list[Any]:
+    """Return the autocast cache's switch, then for each device its switch and dtype."""
     states = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST]
     return [torch.is_autocast_cache_enabled(), *states]
 
 
 def _assign_autocast(values: list[Any]) -> None:
+    """Assign what `_autocast` returned."""
     torch.set_autocast_cache_enabled(values[0])
     for device, (enabled, dtype) in zip(_AUTOCAST, values[1:], strict=True):
         torch.set_autocast_enabled(device, enabled)
@@ -284,28 +290,34 @@ _AUTOCAST = [
     for device in ("cpu", "cuda", "xpu", "mps", "mtia", "hpu", "xla", "maia", "privateuseone")
     if torch.amp.is_autocast_available(device)
 ]
+"""Device types that have autocast here."""
 
 
 def _default_device() -> torch.device | None:
+    """Return the device of `torch.set_default_device`, `None` if it was not called."""
     # `torch.get_default_device` also reads `with torch.device(...)`, which ends by itself.
     mode = getattr(get("default_device"), "device_context", None)
     return None if mode is None else mode.device
 
 
 def _assign_default_device(device: torch.device | None) -> None:
+    """Assign the default device, or remove it."""
     torch.set_default_device(device)
     if device is None:  # before torch 2.10, `torch.get_default_device` raises on a `None` here
         del get("default_device").device_context
 
 
 _Switch = tuple[Callable[[], Any], Callable[[Any], object]]
+"""Functions that read and assign a switch."""
 
 
 def _attribute(owner: Any, name: str) -> _Switch:
+    """Return the functions of a switch that is an attribute."""
     return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
 
 
 def _assign_validate_args(value: bool) -> None:
+    """Assign `Distribution._validate_args`, which torch sets to False when it first compiles."""
     torch.distributions.Distribution.set_default_validate_args(value)
     get("patch_torch").cache_clear()  # the next compilation of the user sets it to False again
 
@@ -403,26 +415,34 @@ class ConfigChanges:
 
     def __init__(self) -> None:
         self._modules: list[_Entries] = []
-        self.take()
+        self.take()  # from now on
 
     def take(self) -> dict[str, tuple[Any, Any]]:
         """Return the entries that changed since the last call, each with its old and new value."""
         changes: dict[str, tuple[Any, Any]] = {}
         for entries in self._modules:
             changes.update(entries.take())
-        for name in _MODULES if len(self._modules) < len(_MODULES) else ():
+        # Modules that were imported since the last call are compared from now on.
+        taken = {entries.module for entries in self._modules}
+        for name in _MODULES:
             module: Any = sys.modules.get(name)
-            is_taken = any(entries.module == name for entries in self._modules)
-            if not is_taken and hasattr(module, "_config"):
+            if name not in taken and hasattr(module, "_config"):
                 self._modules.append(_Entries(name, module._config))
         return changes
 
 
 class _Entries:
-    """Entries of one config module, as of the last check."""
+    """Entries of one config module, as of the last check.
+
+    Attributes:
+        module: name of the module.
+        _assigned, _hidden, _values: the assigned value, `hide` and the value of each entry.
+        _mutable: the indices of entries whose assigned value may change in place.
+    """
 
     def __init__(self, module: str, config: dict[str, Any]) -> None:
         self.module = module
+        # An alias has the value of another entry.
         entries = {
             name: entry
             for name, entry in config.items()
@@ -441,7 +461,11 @@ class _Entries:
         suspects = self._mutable
         if hidden != self._hidden or any(map(is_not, assigned, self._assigned)):
             pairs = zip(assigned, self._assigned, hidden, self._hidden, strict=True)
-            changed = [i for i, (new, old, h, g) in enumerate(pairs) if new is not old or h != g]
+            changed = [
+                index
+                for index, (now, before, hides, hid) in enumerate(pairs)
+                if now is not before or hides != hid
+            ]
             suspects = sorted({*suspects, *changed})
             self._assigned, self._hidden = assigned, hidden
         for index in suspects:
@@ -454,9 +478,11 @@ class _Entries:
             self._mutable = self._find_mutable()
 
     def _read_hidden(self) -> list[bool]:
+        """Return for each entry whether it is deleted."""
         return list(map(attrgetter("hide"), self._entries))
 
     def _find_mutable(self) -> list[int]:
+        """Return `_mutable`."""
         return [n for n, value in enumerate(self._assigned) if isinstance(value, _MUTABLE)]
 
 

@@ -30,8 +30,11 @@ def broken_guards(
 ) -> Iterator[tuple[str, str]]:
     """Yield each guard that a size does not meet, with the line that made it, as torch writes it.
 
+    The line is "" if torch does not know it. Only some sizes of the range are tried: those next to
+    the constants of a guard, where its truth can change, and the first 16, for divisibility.
+
     Args:
-        env: the `ShapeEnv` of the compilation.
+        env: the `ShapeEnv` of the compilation, from `shape_env`.
         symbols: the symbol of each dynamic size, by input and dimension.
         place: input and dimension of the size.
         low, high: the smallest and the largest size.
@@ -44,7 +47,8 @@ def broken_guards(
         yield f"is tied to the equal size {names[str(own)]}", ""
     names[str(own)] = "{}.shape[{}]".format(*place)
     fixed = fixed.union(*(env.replace(symbol).free_symbols for symbol in fixed))
-    # The equality that replaced a symbol becomes true by its replacement.
+    # Each guard with the symbol of the size in it, and its line. If an equality replaced the size
+    # by another symbol, look at both forms: the replacement makes the equality itself true.
     guards = {(guard.expr, own): guard.sloc.maybe_user_loc for guard in env.guards}
     if (size := env.replace(own)).is_Symbol:
         guards |= {(env.replace(expr), size): line for (expr, _), line in guards.items()}
@@ -57,14 +61,18 @@ def broken_guards(
         free = guard.free_symbols - fixed - {symbol}
         if symbol not in guard.free_symbols or (free and guard.is_Equality):
             continue
+        # The numbers in the guard, and the sizes at tracing of its symbols.
         atoms = [*guard.atoms(), *map(hints.__getitem__, guard.free_symbols)]
         constants = {int(atom) for atom in atoms if atom.is_Integer}
         # Inductor's guards against overflow. The range follows from the guards before it.
         if max(constants) >= _MAX_INT32 or (explained and line is None):
             explained = True
             continue
+        # With a factor, as in `2 * size < 10`, the truth changes at a quotient of two constants.
         near = {a // b for a in constants for b in constants | {1} if b > 0}
         sizes = {*range(low, low + 16), high, *(n + more for n in near for more in (-1, 0, 1))}
+        # A size breaks the guard if it does so both with the other free sizes as at tracing, and
+        # with all of them equal to it.
         broken = [
             number
             for number in sizes

@@ -65,6 +65,7 @@ def structured_trace(
 
 
 def _always(_level: int) -> bool:
+    """Stand for `Logger.isEnabledFor`."""
     return True
 
 
@@ -84,6 +85,7 @@ class _TraceHandler(logging.Handler):
         self.names = names
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Pass a wanted record to the function."""
         metadata = getattr(record, "metadata", {})
         if self.names is not None:
             artifact = metadata.get("artifact")
@@ -105,7 +107,7 @@ class _TraceHandlers(list[logging.Handler]):
         if caller.f_code.co_name != "trace_structured":
             return len(self) > 0
         name = caller.f_locals.get("name")
-        if name == "artifact":
+        if name == "artifact":  # its own name is in the metadata
             name = caller.f_locals["metadata_fn"]().get("name")
         return any(
             not isinstance(handler, _TraceHandler) or handler.names is None or name in handler.names
@@ -165,6 +167,7 @@ def cache_miss() -> CacheMiss | None:
 
 
 def _chain(entry: Any) -> Iterator[Any]:
+    """Yield the entries of a linked list."""
     while entry is not None:
         yield entry
         entry = entry.next
@@ -209,6 +212,7 @@ def leaf_guards(entry: Any) -> Iterator[LeafGuard]:
             yield LeafGuard(source, type(guard).__name__, tuple(guard.verbose_code_parts()))
         pairs: dict[int, Any] = getattr(manager, "get_key_value_managers", dict)()
         inner = [child for pair in pairs.values() for child in pair if child is not None]
+        # Reversed, because the last one is popped first.
         managers += [*inner, *manager.get_child_managers()][::-1]
 
 

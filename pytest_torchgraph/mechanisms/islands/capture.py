@@ -30,6 +30,7 @@ from .island_recorder import CompiledRun, EagerRecord, IslandRecorder
 from .islands import Islands, islands_of
 
 _RUNNERS: list[Callable[[Converted], Callable[[list[Any]], Any]]] = []
+"""The runners of the open `run_instead` contexts. The innermost, which is last, applies."""
 
 
 @contextlib.contextmanager
@@ -71,6 +72,8 @@ class CompiledGraph:
     ) -> Callable[[list[Any]], Any]:
         """Wrap the compiled graph to count and record each run during the step.
 
+        Inside `run_instead`, the wrapper runs the replacement of the compiled code.
+
         The wrapper can outlive the step, in the autograd graph of an output that the caller keeps.
         """
         graph = self.converted.graph
@@ -81,6 +84,7 @@ class CompiledGraph:
         op_by_op = graph.level == "dynamo"
 
         def run(args: list[Any]) -> Any:
+            """Run the graph, in the boxed calling convention."""
             if not recorder.is_recording:  # after the step, as in a backward that the caller runs
                 return compiled(args)
             self.runs += 1
@@ -99,6 +103,7 @@ class CompiledGraph:
             if effect.target is not None
         }
         inputs = [node.name for node in self.converted.fx.nodes if node.op == "placeholder"]
+        # `names` maps the fx nodes to the nodes of the `Graph`, which its effects refer to.
         return tuple(i for i, name in enumerate(inputs) if names.get(name, name) in written)
 
 
@@ -108,7 +113,9 @@ def run_recorded(
     call: Callable[..., Any],
     around: Callable[[], contextlib.AbstractContextManager[Any]],
 ) -> None:
-    """Run a step under a recorder.
+    """Run a step under a recorder, and raise if the record is incomplete.
+
+    For a training step, also find its phases, and note them in the recorder and in the events.
 
     Args:
         step: the step.
@@ -126,10 +133,12 @@ def run_recorded(
 
     @contextlib.contextmanager
     def noted() -> Iterator[None]:
+        """Create the context of the forward or the backward."""
         with contextlib.nullcontext() if training is None else training.noted(), around():
             yield
 
     def hand_over(method: str, tensor: Any) -> None:
+        """Note a method call outside of compiled code; see `on_method_call`."""
         if not recorder.suspensions:
             recorder.hand_over(method, tensor)
             if training is not None:
@@ -144,6 +153,7 @@ def run_recorded(
         around=noted,
         ignored=lambda: recorder.suspensions > 0,
     )
+    # An output without a recorded producer becomes an unknown input, for `refuse_unseen`.
     for tensor in output_leaves(step.output):
         # AOTAutograd wraps a subclass only after the recorded ops.
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):
@@ -162,7 +172,11 @@ def run_recorded(
 
 
 def _divide(recorder: IslandRecorder, training: TrainingRecord) -> Sequence[Phase]:
-    """Note which events belong to the update, and return the phases of method calls."""
+    """Find the phases of a training step. Return those of its method calls.
+
+    The phases of the events are noted in the events, in `recorder.in_update`, and in the kind of a
+    compiled graph that ran only in the update.
+    """
     events = []
     for event in recorder.events:
         if isinstance(event, EagerRecord):
@@ -173,7 +187,7 @@ def _divide(recorder: IslandRecorder, training: TrainingRecord) -> Sequence[Phas
     result = training.finish()(events)
     recorder.updated = lambda: result.updated
     recorder.step_counts = result.step_counts
-    phases: dict[int, set[Phase]] = {}
+    phases: dict[int, set[Phase]] = {}  # by the `id` of a compiled graph
     for event, phase in zip(recorder.events, result.phases, strict=True):
         if phase == "update":
             recorder.in_update.add(id(event))
@@ -201,16 +215,19 @@ def _event_of_run(recorder: IslandRecorder, run: CompiledRun) -> Access:
     written = {memory(v) for v in results if memory(v) != recorder.storage_of[v]}
     return Access(
         run.backward,
-        True,  # a graph that writes only buffers is a forward
-        before | {~value for value in operands},
-        written | {memory(value) for value in parts_of(run.written, Value)},
-        {memory(value) for value in results} - before | {~value for value in results},
+        in_module=True,  # so that a graph that writes only buffers is a forward
+        reads=before | {~value for value in operands},
+        writes=written | {memory(value) for value in parts_of(run.written, Value)},
+        makes={memory(value) for value in results} - before | {~value for value in results},
         line=run.line,
     )
 
 
 def _find_unwritten(step: Step, recorder: IslandRecorder) -> UnwrittenReads:
-    """Search for tensors that the step reads but never wrote to."""
+    """Search for tensors that the step reads but never wrote to.
+
+    The tensors that it returns count as read.
+    """
     unwritten_reads = UnwrittenReads(recorder)
     for event in recorder.events:
         if isinstance(event, EagerRecord):
@@ -245,10 +262,11 @@ def recorded_islands(
         id(compiled_graph): (number, graph, compiled_graph.converted)
         for number, (compiled_graph, graph) in enumerate(zip(compiled_graphs, graphs, strict=True))
     }
-    from ..protocol import leaves_of
+    from ..protocol import leaves_of  # here, because `protocol` imports `Islands`
 
     leaves = leaves_of(step.output, lambda tensor: tensor)
     results = {f"output {leaf.path}": leaf.value for leaf in leaves if leaf.is_tensor}
+    # Tensors without a path, such as those in opaque objects, have to be in the graphs too.
     for number, tensor in enumerate([*output_leaves(step.output), *step.saved.replaced_buffers()]):
         results[f"kept {number}"] = tensor
     for number, leaf in enumerate(step.leaves):

@@ -21,8 +21,10 @@ from ...convert.source_lines import (
 from ..step import STEP
 
 _UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
-"""The owner of a file's code. `_GENERATED` is a torch.fx graph or a saved-tensor hook. AOTAutograd
-calls both, but their ops are not AOTAutograd's own.
+"""The owner of a file's code. `_UNKNOWN` must be 0: it means that `_kind` has not seen the file.
+
+`_GENERATED` is a torch.fx graph or a saved-tensor hook. AOTAutograd calls both, but their ops are
+not AOTAutograd's own. `_OTHER` is any other code of torch or of another library.
 """
 
 
@@ -47,6 +49,9 @@ class Frames:
         self, number_of_module: Callable[[torch.nn.Module], int], *, aot: bool = False
     ) -> tuple[int | None, Line | None, bool]:
         """Return the running module's path, the user's line, and True if the op is AOTAutograd's.
+
+        The path is a number, `None` outside of all modules. The line is `None` if no code of the
+        user is running, as in a backward. An op of AOTAutograd has neither.
 
         Args:
             number_of_module: returns the number of a module's path.
@@ -74,6 +79,7 @@ class Frames:
                 kind = kinds.get(file, _UNKNOWN) or self._kind(file)
                 if kind == _USER:
                     line = file, frame.f_lineno, code.co_name
+                    # An instruction that Dynamo made has no columns.
                     self.lacks_line = line[1] == code.co_firstlineno and position(
                         code, frame.f_lasti
                     )[2:] == (None, None)
@@ -107,7 +113,7 @@ class Frames:
         return not ran_user_code
 
     def _kind(self, file: str) -> int:
-        """Return the owner of a file's code."""
+        """Return the owner of a file's code, and cache it."""
         kind = _USER if is_user_file(file) else _OTHER
         if is_torch_file(file, "_functorch", "_aot_autograd"):
             kind = _AOT

@@ -42,7 +42,7 @@ class EagerRecord(OpRecord):
     Attributes:
         backward: whether the autograd engine was running.
         by_engine: whether autograd itself, not the user's code, ran the op: at the node of a
-            compiled graph, or to add to a parameter's gradient.
+            compiled graph, or to add to a parameter's gradient. Also True for `LIFT`.
         passes_on: whether the op may propagate a gradient through a view that is an output of a
             compiled graph.
         lacks_line: see `Frames`.
@@ -119,8 +119,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self._backward = False
         self._frames = Frames()
         self._facts: dict[Any, OpFacts] = {}
+        # For each storage that a compiled graph has written: the number of values at that time, so
+        # that a value with a lower number is outdated, and the value that it holds since then.
         self._rewritten: dict[int, tuple[int, Value]] = {}
-        self._formula_results: set[Value] = set()
+        self._formula_results: set[Value] = set()  # see `_run_formula`
         # Dynamo's callback stays set in eager frames of compiled code, so without this call Dynamo
         # would try to compile our __torch_dispatch__.
         torch_private.leave_function_alone(IslandRecorder.__torch_dispatch__)
@@ -140,7 +142,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def suspended(self) -> Iterator[None]:
         """Record nothing inside, while a compiled graph runs or is being compiled."""
         # Removing the mode is not enough: on the first run of a graph AOTAutograd's own mode is on
-        # top of it.
+        # top of it. `__torch_dispatch__` therefore looks at the number of suspensions too.
         self.suspensions += 1
         try:
             with torch_private.aside(self):
@@ -168,6 +170,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             backward: whether the graph is a backward. Needed if the engine does not appear to be
                 running.
             op_by_op: whether the graph's ops are dispatched one by one, including its writes.
+
+        Returns:
+            The result of `call`. The run is added to `events`.
         """
         node = self._autograd_node()
         sequence = self.sequence_of(node)
@@ -187,6 +192,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                 self.writes.wrote(*(args[i] for i in written))
             self.writes.look_at(args)
         event.begin = self._sequence()
+        # Each op of such a graph increments the counters, so they are read after the run.
         writes = self.writes if op_by_op else None
         with self.suspended(), nullcontext() if writes is None else writes.own(args):
             output = call(args)
@@ -220,17 +226,27 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Run an op, and add an `EagerRecord` of it.
+
+        Before that, leave out the ops that are not recorded or only in part, in this order: while a
+        graph runs or is compiled, ops of wrappers, formulas of autograd (`_run_formula`),
+        higher-order ops (`hidden`), queries, composite ops, ops of AOTAutograd (`_pass_on`), and
+        ops that store a gradient (`_pass_gradient`).
+        """
         kwargs = kwargs or {}
         if self.suspensions:
             return func(*args, **kwargs)
+        # The wrapper of such a type then runs other ops, which arrive here.
         if types and torch_private.stands_for_others(types):
             return NotImplemented
         writes = self.writes
         if writes is not None and not writes.is_following:
+            # This calls `__torch_dispatch__` again.
             return writes.follow(func, self.__torch_dispatch__, args, kwargs)
         node = self._autograd_node()
         sequence = self.sequence_of(node)
         number = -1 if node is None else self._run_of(sequence)
+        # Autograd differentiates an op of a graph that ran op by op.
         if number >= 0 and self._frames.is_formula():
             return self._run_formula(number, sequence, func, args, kwargs)
         facts = self._facts.get(func)
@@ -261,12 +277,14 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
         output = func(*args, **kwargs)
         if path is None:
-            path = 0 if node is None else -1
+            path = 0 if node is None else -1  # the target itself, or known from the forward op
         if node is None:
             sequence = self._sequence() if not self._backward else -1
             line = line or (None if self._backward else self._frames.outer_line())
         record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
         record.backward = backward = self._backward or node is not None
+        # The eager ops of a capture are reported without those by the engine, and without the
+        # constants of `torch.tensor`.
         record.by_engine = func is LIFT
         record.lacks_line = self._frames.lacks_line
         if backward:
@@ -274,7 +292,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record.passes_on = False
         if line is None and node is not None and not in_module:
             at_graph = sequence >= FIRST_LEAF_SEQUENCE or type(node).__name__ == _AOT_NODE
-            record.by_engine = record.by_engine or (at_graph and facts.passes_on)
+            record.by_engine |= at_graph and facts.passes_on
             record.passes_on = not at_graph and facts.is_gradient
         events = self.events
         before = events[-1] if events else None
@@ -282,6 +300,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record.stack = () if continues_island else self._frames.stack()
         events.append(record)
         after = self._sequence()
+        # An op that created no autograd node has no mark: no backward op belongs to it.
         is_later = not self.sequence_marks or after > self.sequence_marks[-1][0]
         if is_later and not self.is_packing():
             self.sequence_marks.append((after, len(events) - 1))
@@ -314,7 +333,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run an op with which autograd differentiates an op of a compiled graph.
 
-        The op itself is not recorded; its inputs and results are added to a `CompiledRun`.
+        The op itself is not recorded. Consecutive formulas of one graph are one `CompiledRun`. Its
+        inputs are the tensors from outside: `_formula_results` holds what the formulas computed.
 
         Args:
             run_index: index of the event of the graph's forward run.
@@ -332,7 +352,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             self.events.append(event)
         values = map(self.find_value, parts_of((args, kwargs), torch.Tensor))
         operands = {value for value in values if value is not None}
-        event.inputs += sorted(operands - self._formula_results)
+        event.inputs += sorted(operands - self._formula_results)  # a set has no fixed order
         output = func(*args, **kwargs)
         for tensor in parts_of(effects.written(func, args, kwargs), torch.Tensor):
             if self.find_value(tensor) in operands - self._formula_results:
@@ -347,6 +367,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def _pass_gradient(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op with which AccumulateGrad stores a gradient: its result is the same value."""
         output = func(*args, **kwargs)
+        # `copy_` writes its second argument to its first.
         source = args[1] if func is torch.ops.aten.copy_.default else args[0]
         if isinstance(source, torch.Tensor):
             self._set_value(output, self.encode(source))
@@ -417,8 +438,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if self._rewritten and type(encoded) is Value:
             written_at, written_value = self._rewritten.get(self.storage_of[encoded], (0, encoded))
             if encoded < written_at and encoded != written_value:
+                # The tensor object was met before the write. Meet it again, as another value.
                 del self._tensors[id(value)]
                 encoded = self.add_tensor(value, output)
+                # A new value would be an input of the step. It is a view of what the graph wrote.
                 if encoded >= written_at and not output:
                     self.origin.pop(encoded, None)
                     self.views[encoded] = written_value
@@ -426,7 +449,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     def encode_all(self, values: Iterable[Any], output: bool = False) -> tuple[Any, ...]:
         """Return `encode` of each value."""
-        if not self._rewritten:
+        if not self._rewritten:  # the usual case; the base class encodes without a call per value
             return super().encode_all(values, output)
         return tuple([self.encode(value, output) for value in values])
 
@@ -441,6 +464,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         inner = [getattr(whole, name) for name in whole.__tensor_flatten__()[0]]
         inner = [part for part in inner if isinstance(part, torch.Tensor)]
         inner_values = [v for part in inner if (v := self._find_at_place(part)) is not None]
+        # A wrapper that no op returned, of tensors that are known, was made after a graph ran.
         is_graph_output = bool(inner_values) and not output and id(tensor) not in self.named.tensors
         value = super().add_tensor(tensor, output or is_graph_output)
         if is_graph_output:
@@ -451,6 +475,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return value
 
     def _find_at_place(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor, also if another object with the same memory was met."""
         value = self.find_value(tensor)
         return self._places.get(self._place(tensor)[1]) if value is None else value
 

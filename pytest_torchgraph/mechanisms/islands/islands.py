@@ -1,8 +1,15 @@
-"""Builds a graph of the eager ops between two compiled runs, from an `IslandRecorder`'s events."""
+"""Builds a graph of the eager ops between two compiled runs, from an `IslandRecorder`'s events.
+
+`islands_of` lets a `_Builder` do three steps. `_make_drafts` replays the events: an `_IslandReplay`
+makes the drafts of nodes, and each island or compiled run is one section of them. `_mark_used`
+finds the drafts that another section uses. Then `_build_graph` builds one graph for each island, in
+an `_IslandSection`, and `_link_calls` says which call made each input of a graph.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -104,11 +111,14 @@ class _Call:
 class _Part:
     """The records of one island.
 
+    Islands with equal graphs become one `Island`, but each has its own `_Part`.
+
     Attributes:
         backward: whether the island ran in a backward.
         in_update: whether the island belongs to the update of a training step.
         after_graph: see `Island`.
         section: the section of the island's drafts.
+        call: the island's call.
         records: the island's ops.
     """
 
@@ -116,6 +126,7 @@ class _Part:
     in_update: bool
     after_graph: int
     section: int
+    call: _Call
     records: list[EagerRecord] = field(default_factory=list)
 
 
@@ -138,10 +149,11 @@ def islands_of(
     # In the usual case no replay is needed: nothing ran eagerly, and no compiled forward passed a
     # value to another one.
     if len(runs) == len(recorder.events) and sum(not run.backward for run in runs) < 2:
-        order = [
-            (False, compiled[id(run.compiled_graph)][0]) for run in runs if not run.is_op_by_op
-        ]
-        return Islands(order=order)
+        return Islands(
+            order=[
+                (False, compiled[id(run.compiled_graph)][0]) for run in runs if not run.is_op_by_op
+            ]
+        )
     with collector_paused():
         return _Builder(recorder, canon, compiled).build(results)
 
@@ -187,12 +199,15 @@ class _IslandReplay(Replay):
         if (record.path_number > 0 and source is not None) or not record.backward:
             return paths[max(record.path_number, 0)], source
         path, source_of_forward = self._place_of_forward(record)
-        return paths[
-            record.path_number
-        ] if record.path_number > 0 else path, source or source_of_forward
+        if record.path_number > 0:
+            path = paths[record.path_number]
+        return path, source or source_of_forward
 
     def _place_of_forward(self, event: EagerRecord | CompiledRun) -> tuple[str, Source | None]:
-        """Return the module path and source of the forward event of a backward event."""
+        """Return the module path and source of the forward event of a backward event.
+
+        "" and `None` if the forward event is unknown.
+        """
         # A parameter's gradient is computed by the previous event.
         if event.sequence >= FIRST_LEAF_SEQUENCE:
             previous_event = self.before.get(id(event))
@@ -212,6 +227,7 @@ class _IslandReplay(Replay):
             return "", None
         if isinstance(forward_event, EagerRecord):
             return self.place(forward_event)
+        # The graph ran in a backward itself, as in a checkpoint: go back to its own forward.
         if forward_event.backward:
             return self._place_of_forward(forward_event)
         return self.recorder.paths[forward_event.path_number], source_of(forward_event.line)
@@ -227,6 +243,7 @@ class _IslandReplay(Replay):
             return super().draft_of(value)
         number = self.draft_of(self.recorder.values[base])
         draft = self.drafts[number]
+        # The base is computed in this section, so the view becomes an `as_strided` of it.
         if draft.section == self.section and draft.kind != "placeholder":
             return super().draft_of(value)
         role = draft.op if draft.kind == "placeholder" else "input"
@@ -259,9 +276,11 @@ class _IslandSection(Section):
         super().__init__(replay, part.section, returned, saved)
 
     def computes(self, _draft: Draft) -> bool:
+        """Return True, so that every op that ran is in the graph."""
         return True  # an island may consist of views alone
 
     def role(self, i: int) -> str:
+        """Return the role of an input: in a backward, what a forward computed is saved for it."""
         draft = self.drafts[i]
         if draft.kind == "placeholder" and draft.op != _RUN:
             return draft.op
@@ -284,7 +303,10 @@ class _Builder:
     """Builds the islands of one step.
 
     Attributes:
+        compiled: see `islands_of`.
         parts: all islands in order, equal ones included.
+        order: see `Islands.order`, but with the index of an island in `parts`.
+        calls: the calls of islands and of compiled graphs, in program order.
         part_of: the island of each record, by the record's `id`.
         backward_sections: for each section of drafts, whether it ran in a backward.
         named: qualified names of drafts, for example `eager_0:head/mm`.
@@ -309,52 +331,42 @@ class _Builder:
         self.needed: set[int] = set()
         self.saved: set[int] = set()
         self.calls: list[_Call] = []
-        self.call_of_part: list[_Call] = []
         has_backward = any(event.backward for event in recorder.events)
         self.forward_kind: GraphKind = "forward" if has_backward else "inference"
 
     def build(self, results: Mapping[str, Value]) -> Islands:
         """Build the islands, given the values that the step returns."""
         self._make_drafts()
-        # The results of the step count as used. Otherwise the last op of an island would be dead.
-        returned = {name: self.replay.draft_of(value) for name, value in results.items()}
-        self.needed |= {*returned.values()}
+        returned = self._mark_used(results)
         drafts = self.replay.drafts
-        for draft in drafts:
-            used = {i for i in draft.operands if drafts[i].section != draft.section}
-            (self.saved if self.backward_sections.get(draft.section) else self.needed).update(used)
-        for number, section in self.replay.used_as_view:
-            (self.saved if self.backward_sections.get(section) else self.needed).add(number)
         used_outside = grouped(
             (drafts[i].section, i)
             for i in sorted(self.needed | self.saved)
             if drafts[i].kind != "placeholder"
         )
-        number_of_graph: dict[tuple[GraphKind, Graph], int] = {}
+        number_of_graph: dict[tuple[GraphKind, Graph], int] = {}  # the indices in `islands`
         islands: list[Island] = []
-        runs: list[int] = []
         ops: list[EagerOp] = []
         began: list[int] = []
         op_of_record: dict[int, EagerOp] = {}
-        numbers: list[int] = []
+        numbers: list[int] = []  # for each part, the index of its graph in `islands`
         for part_number, part in enumerate(self.parts):
-            graph, section_of = self._build_graph(part, used_outside.get(part.section, []))
+            graph, section = self._build_graph(part, used_outside.get(part.section, []))
             # A graph break in a loop produces an island per iteration. Equal islands become one
             # graph with a run count.
             number = number_of_graph.setdefault((graph.kind, graph), len(islands))
             if number == len(islands):
                 graph = replace(graph, name=f"eager_{number}", eager=True)
                 islands.append(Island(graph, part.after_graph, part_number))
-                runs.append(0)
-            runs[number] += 1
             numbers.append(number)
             first = islands[number].graph
-            self._fill_call(self.call_of_part[part_number], part, graph, first, section_of)
+            self._fill_call(part, graph, first, section)
             ops += self._list_ops(part, first.name, op_of_record)
             began += [part_number] * len(part.records)
+        runs = Counter(numbers)
         counted = [
-            replace(island, graph=replace(island.graph, runs=count))
-            for island, count in zip(islands, runs, strict=True)
+            replace(island, graph=replace(island.graph, runs=runs[number]))
+            for number, island in enumerate(islands)
         ]
         stacks = [self._find_stack(part) for part in self.parts]
         order = [
@@ -364,14 +376,31 @@ class _Builder:
         divisions = [*self._find_divisions()]
         return Islands(counted, ops, began, stacks, order, calls, divisions)
 
-    def _fill_call(
-        self, call: _Call, part: _Part, graph: Graph, first: Graph, section: Section
-    ) -> None:
+    def _mark_used(self, results: Mapping[str, Value]) -> dict[str, int]:
+        """Fill `needed` and `saved`, and return the drafts of the step's results, by name."""
+        returned = {name: self.replay.draft_of(value) for name, value in results.items()}
+        self.needed |= {*returned.values()}
+        drafts, uses = self.replay.drafts, [*self.replay.used_as_view]
+        for draft in drafts:
+            own = draft.section
+            uses += [(i, own) for i in draft.operands if drafts[i].section != own]
+        for number, section in uses:
+            (self.saved if self.backward_sections.get(section) else self.needed).add(number)
+        return returned
+
+    def _fill_call(self, part: _Part, graph: Graph, first: Graph, section: Section) -> None:
         """Note the drafts of an island's inputs and values, under the names of the first island.
 
         Later islands refer to the values by these names.
+
+        Args:
+            part: the island.
+            graph: its graph, under its own names.
+            first: the equal graph of the first island, which may be the same one.
+            section: the section that `graph` was built from.
         """
         names = {}
+        # Equal graphs may order independent ops differently. The own names then stay.
         if [node.op for node in graph.nodes] == [node.op for node in first.nodes]:
             pairs = zip(graph.nodes, first.nodes, strict=True)
             names = {node.name: of_first.name for node, of_first in pairs}
@@ -379,14 +408,18 @@ class _Builder:
             name = names.get(own_name, own_name)
             draft = self.replay.drafts[i]
             if draft.section == part.section and draft.kind != "placeholder":
-                call.values[i] = name
+                part.call.values[i] = name
                 self.named[i] = f"{first.name}:{name}"
             else:
-                call.inputs[name] = i
+                part.call.inputs[name] = i
 
     def _link_calls(self, returned: Mapping[str, int]) -> list[StepCall]:
-        """Return all calls with their links."""
-        made = {
+        """Return all calls with their links.
+
+        Args:
+            returned: the drafts of the step's results, by name.
+        """
+        made = {  # by draft, the call that computes it
             i: Link(number, name)
             for number, call in enumerate(self.calls)
             for i, name in call.values.items()
@@ -395,11 +428,12 @@ class _Builder:
         constants: dict[int, str] = {}
 
         def link(i: int) -> Link:
+            """Return the source of a draft: a call, or an input of the step."""
             i = self.replay.view_of.get(i, i)
             if i in made:
                 return made[i]
             draft = self.replay.drafts[i]
-            # No call makes a gradient that autograd computed op by op.
+            # A value of a run that is in no call is a gradient that autograd computed op by op.
             role, name = "tangent" if draft.op == _RUN else draft.op, draft.wanted
             if role == "constant":  # several tensors without a name
                 number = len(constants)
@@ -411,14 +445,14 @@ class _Builder:
             base = self.replay.view_of.get(i, i)
             # Compiled autograd writes gradients into tensors that no op returned.
             is_known = base in made or self.replay.drafts[base].op not in _UNKNOWN
-            if is_known and not name.startswith("kept "):
+            if is_known and not name.startswith("kept "):  # see `recorded_islands`
                 results[name] = link(base)
         runs = grouped(
             (call.graph.name, n) for n, call in enumerate(self.calls) if call.graph is not None
         )
         in_update = self.recorder.in_update
         phases = [(call.event.backward, id(call.event) in in_update) for call in self.calls]
-        last = {phase: number for number, phase in enumerate(phases)}
+        last = {phase: number for number, phase in enumerate(phases)}  # the last call of each
         calls = []
         for number, call in enumerate(self.calls):
             event = call.event
@@ -427,26 +461,31 @@ class _Builder:
             if call.graph is not None and saver is not None:
                 forward = forward_of(runs, call.graph, number)
                 for own in call.graph.inputs:
-                    # A tensor that autograd saved shows only the input that it is a view of, and a
-                    # size shows nothing.
+                    # An op of the forward with this name computed the input. The recorder may not
+                    # know: a tensor that autograd saved shows only the input that it is a view of,
+                    # and a size shows nothing.
                     node, known = saver.by_name.get(own.name), inputs.get(own.name)
                     is_outside = known is None or known.call == OUTSIDE
                     if forward is not None and node is not None and node.is_call and is_outside:
                         inputs[own.name] = Link(forward, own.name)
             of_last = results if last[phases[number]] == number else {}
             module = "" if event.backward else self.recorder.paths[max(event.path_number, 0)]
-            calls.append(StepCall(number, inputs, None, module, of_last))
-        taken = {
+            calls.append(StepCall(number, inputs, module=module, results=of_last))
+        calls[0] = replace(calls[0], order=self._order_inputs(calls))
+        return calls
+
+    def _order_inputs(self, calls: Sequence[StepCall]) -> tuple[str, ...]:
+        """Return `StepCall.order` of the first call: () for the order that a reader assumes."""
+        roles = {
             source.name: source.role
             for call in calls
             for source in call.inputs.values()
             if source.call == OUTSIDE and source.role in ("input", *MATCHED_BY_NAME)
         }
         rank = self.replay.input_order
-        order = sorted(taken, key=lambda name: rank.get(name, len(rank)))
-        if order != sorted(taken, key=lambda name: taken[name] != "input"):
-            calls[0] = replace(calls[0], order=tuple(order))
-        return calls
+        order = sorted(roles, key=lambda name: rank.get(name, len(rank)))
+        assumed = sorted(roles, key=lambda name: roles[name] != "input")
+        return () if order == assumed else tuple(order)
 
     def _find_divisions(self) -> Iterator[Division | None]:
         """Yield the division before each call; see `Islands.divisions`."""
@@ -478,7 +517,7 @@ class _Builder:
         """Replay all events, with one section per island and per compiled run."""
         replay = self.replay
         section, after_graph = 0, -1
-        part: _Part | None = None
+        part: _Part | None = None  # the island that is open
         before: EagerRecord | CompiledRun | None = None
         for event in self.recorder.events:
             if isinstance(event, CompiledRun):
@@ -486,7 +525,7 @@ class _Builder:
                 replay.section = section
                 self.backward_sections[section] = event.backward
                 number = self._add_run(event)
-                if not event.is_op_by_op:
+                if not event.is_op_by_op:  # its backward has no graph, so it is no call
                     after_graph = number
                     self.order.append((False, number))
                 before = event
@@ -497,24 +536,29 @@ class _Builder:
                 section += 1
                 replay.section = section
                 self.backward_sections[section] = event.backward
-                part = _Part(*phase, after_graph, section)
+                part = _Part(*phase, after_graph, section, _Call(event))
                 self.order.append((True, len(self.parts)))
                 self.parts.append(part)
-                self.calls.append(_Call(event))
-                self.call_of_part.append(self.calls[-1])
+                self.calls.append(part.call)
             if before is not None:
                 replay.before[id(event)] = before
             before = event
             part.records.append(event)
             self.part_of[id(event)] = part
             replay.add(event)
+            # The op is the last draft that `add` makes. One that makes none has the draft before.
             replay.drafted[id(event)] = len(replay.drafts) - 1
-        replay.section = section + 1
+        replay.section = section + 1  # of the step's results that no event made
 
     def _add_run(self, event: CompiledRun) -> int:
-        """Note the inputs and outputs of a compiled run, and return the graph's number."""
+        """Note the inputs and outputs of a compiled run, and return the graph's number.
+
+        Its outputs become placeholder drafts, because the island replay sees no op that makes them.
+        """
         position, graph, converted = self.compiled[id(event.compiled_graph)]
         input_names, output_names = _input_names(converted), _output_names(converted)
+        # The values of a backward that ran op by op have no names in a graph. For all other known
+        # graphs the lengths are equal too. A value beyond the names would count as unused.
         if event.is_op_by_op:
             input_names, output_names = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
         call = _Call(event, graph=graph)
@@ -549,7 +593,10 @@ class _Builder:
         return position
 
     def _build_graph(self, part: _Part, used_outside: Sequence[int]) -> tuple[Graph, Section]:
-        """Build the graph of one island, under its own names.
+        """Build the graph of one island, under its own names, and return the section with them.
+
+        A graph returns what a forward uses, and saves what only a backward uses. A backward saves
+        nothing.
 
         Args:
             used_outside: the drafts of the island that are used outside it.
@@ -557,6 +604,7 @@ class _Builder:
         returned = [i for i in used_outside if part.backward or i in self.needed]
         saved = [i for i in used_outside if not part.backward and i not in self.needed]
         section = _IslandSection(self.replay, part, returned, saved, self.backward_sections)
+        # What an earlier island computed has the same name here.
         for i in section.live:
             base = self.replay.view_of.get(i, i)
             if base in self.named:
@@ -588,18 +636,25 @@ class _Builder:
         for record in part.records:
             draft = replay.drafts[replay.drafted[id(record)]]
             by_engine, follows = record.by_engine, None
+            # An op of a formula of autograd, not of a hook or a checkpoint.
             if record.backward and record.line is None and record.path_number <= 0:
                 forward = replay.forward_record(record)
                 follows = None if forward is None else op_of_record.get(id(forward))
                 # An op that AOTAutograd's wrapper runs to pass a gradient on is not the user's.
                 of_aot = record.passes_on and replay.recorder.event_index_of(record.sequence) == -1
                 by_engine = by_engine or of_aot
-            counts = replay.recorder.step_counts
-            reads_count = bool(counts) and any(
-                replay.recorder.memory(value) in counts for value in parts_of(record.args, Value)
+            reads_count = any(
+                replay.recorder.memory(value) in replay.recorder.step_counts
+                for value in parts_of(record.args, Value)
             )
             eager_op = EagerOp(
-                draft.op, graph, draft.path, draft.source, by_engine, follows, None, reads_count
+                draft.op,
+                graph,
+                draft.path,
+                draft.source,
+                by_engine,
+                follows,
+                reads_step_count=reads_count,
             )
             op_of_record[id(record)] = eager_op
             yield eager_op

@@ -44,7 +44,7 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
     level_objects: list[Any] = [
         t for t in scalars if any(_is_near(read(t), number) for number in numbers)
     ]
-    own_lists = {id(alive), id(scalars), id(level_objects)}
+    own_lists = {id(alive), id(scalars), id(level_objects)}  # they refer to the tensors as well
     # The lists are nested as deeply as the constant has dims. Each pass goes one level outwards.
     for _ in constant.shape:
         owners = gc.get_referrers(*level_objects) if level_objects else []
@@ -60,6 +60,7 @@ def tensors_inside(constant: torch.Tensor, alive: Sequence[torch.Tensor]) -> lis
 
 
 def _has_value(tensor: torch.Tensor) -> bool:
+    """Return False for a tensor without data, which cannot be compared."""
     return not tensor.is_meta and not torch_private.is_fake(tensor)
 
 
@@ -83,6 +84,12 @@ def is_made_of_numbers(frame: FrameType) -> bool:
 
 
 def _is_number(node: ast.expr, scope: Mapping[str, Any]) -> bool:
+    """Return True if an expression is a plain number, or made of such expressions.
+
+    Args:
+        node: the expression.
+        scope: the variables of the code.
+    """
     if isinstance(node, ast.Subscript):
         return _is_number(node.value, scope)
     parts: Iterable[ast.AST] = ast.iter_child_nodes(node)

@@ -31,7 +31,7 @@ from ..step import STEP, NamedTensors, Step
 from .constants import is_made_of_numbers, read, tensors_inside
 
 if TYPE_CHECKING:
-    from .unseen import UnseenWrites
+    from .run import UnseenWrites
 
 
 LIFT = torch.ops.aten.lift_fresh.default
@@ -167,16 +167,19 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.handed_over: list[tuple[str, Line | None]] = []
         self.precompiled: list[Line | None] = []
         self._path_numbers: dict[str, int] = {"": 0}
+        # By `id` of a met tensor: a weak reference, which tells if the id is still the tensor's.
         self._tensors: dict[int, tuple[Any, Value]] = {}
         self._pins = torch_private.StoragePins()
         self._storages = self._pins.numbers
+        # The first value in each place of a storage, see `_place`, and in each storage.
         self._places: dict[tuple[Any, ...], Value] = {}
-        self._shared: dict[Any, Value | None] = {}
         self._first_on: dict[int, Value] = {}
-        self._owners: dict[int, torch.Tensor] | None = None
+        # The values that were passed to another library, by `_contents`.
+        self._shared: dict[Any, Value | None] = {}
+        self._owners: dict[int, torch.Tensor] | None = None  # see `_meet_owner`
         self._composite: dict[Any, bool] = {}
         self._sequence = torch_private.get("sequence_nr")
-        self._begin = self._sequence()
+        self._begin = self._sequence()  # nodes with a lower number are older than the step
         self._autograd_node = torch_private.get("current_node")
         self._saved_tensor_hooks = torch_private.saved_tensor_hooks()
         self._engine = torch_private.get("engine_run_backward").__code__
@@ -220,7 +223,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return self.number_of_path(type(module).__name__ if path is None else path)
 
     def number_of_owner(self, node: Any) -> int:
-        """Return the path number of the module that owns an AccumulateGrad node's parameter."""
+        """Return the path number of the module that owns an AccumulateGrad node's parameter.
+
+        The number is 0, as of the target itself, if the node accumulates into another tensor.
+        """
         tensor = getattr(node, "variable", None)
         role, name = self.named.tensors.get(id(tensor), ("", ""))
         return self.number_of_path(name.rpartition(".")[0] if role == "parameter" else "")
@@ -268,7 +274,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
         An op of a formula has no frame of the user between the engine and the dispatcher.
         """
-        return any(user_frames(sys._getframe(3), self._engine))
+        return any(user_frames(sys._getframe(3), self._engine))  # above the recorder's own frames
 
     def is_packing(self) -> bool:
         """Return True while a saved-tensor hook packs a tensor.
@@ -298,6 +304,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if type(value) in _PLAIN:
             return value
         entry = self._tensors.get(id(value))
+        # An op that returns its argument returns the same value, even if it changed the storage.
         if (
             entry is not None
             and entry[0]() is value
@@ -311,7 +318,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return value
 
     def encode_all(self, values: Iterable[Any], output: bool = False) -> tuple[Any, ...]:
-        """Return `encode` of each value."""
+        """Return `encode` of each value.
+
+        This runs for each op, so it does the first steps of `encode` without calling it.
+        """
         tensors = self._tensors
         encoded = []
         for value in values:
@@ -330,15 +340,21 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return tuple(encoded)
 
     def add_tensor(self, tensor: torch.Tensor, output: bool) -> Value:
-        """Return the value of a tensor object that was not met before.
+        """Note a tensor object that was not met before, and return its value.
 
-        The value is new, unless the tensor is an argument in a place that has a value already.
+        The value is new, unless the tensor is an argument in a place that has a value already. A
+        new value of an argument has an origin, or is a view of an earlier value. If its origin is
+        no named tensor, it is an unknown input.
+
+        Args:
+            tensor: the tensor.
+            output: True if an op returned it, False if it is an argument.
         """
         storage, place = self._place(tensor)
         if not output:
             # The same place in a known storage: another Python object for a known tensor.
             met_value = self._places.get(place)
-            if met_value is None and self._shared:
+            if met_value is None and self._shared:  # it may be an array that was a tensor before
                 met_value = self._shared.get(_contents(tensor))
             if met_value is not None:
                 self._tensors[id(tensor)] = (weakref.ref(tensor), met_value)
@@ -365,6 +381,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             shape = () if tensor.is_nested else tuple(tensor.shape)
             self.meta.append((tensor.dtype, shape, None, tensor.device, tensor.layout, 0))
         self.storage_of.append(storage)
+        # Such functions fill a new row of lengths; other tensors need no search for the caller.
         is_row = output and tensor.ndim == 1 and tensor.is_cpu
         if is_row and not _FILL.isdisjoint(_caller().f_code.co_names):
             self.filled.add(storage)
@@ -378,7 +395,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     def _meet_owner(self, storage: int) -> Value | None:
         """Return the value of the named tensor that owns a storage, or `None`."""
-        if self._owners is None:
+        if self._owners is None:  # built at the first need: most steps have no such view
             locals_ = [torch_private.local(tensor) for tensor in self.named.all_tensors()]
             named_locals = [tensor for tensor in locals_ if id(tensor) in self.named.tensors]
             # Reversed, because if tensors share a storage, the first of them is the owner.
@@ -412,7 +429,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             # Memory that torch allocated can be resized, numpy's cannot.
             if tensor.untyped_storage().resizable():
                 return False
-        except (NotImplementedError, RuntimeError):
+        except (NotImplementedError, RuntimeError):  # it has no storage
             return False
         scopes = [vars(module) for _, module in self.named.all_modules]
         for frame in callers(sys._getframe(1), STEP):
@@ -443,6 +460,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         `torch.tensor` reads tensors in a list without dispatching an op. Each of them is therefore
         read again here, as by `.item()`.
         """
+        # An array whose memory is a tensor of the step: no constant, see `hand_over`.
         if self._shared and _contents(tensor) in self._shared:
             return
         if self.handed_over and not is_made_of_numbers(_caller()):
@@ -454,7 +472,10 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.introduce_constant(tensor)
 
     def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
-        """Declare the role and name of a tensor before it appears as an argument."""
+        """Declare the role and name of a tensor before it appears as an argument.
+
+        A tensor that was met before keeps its origin.
+        """
         tensor = torch_private.local(tensor)
         entry = self._tensors.get(id(tensor))
         if entry is None or entry[0]() is not tensor:
@@ -464,6 +485,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
                 self._keep(value, tensor)
 
     def _keep(self, value: Value, tensor: torch.Tensor) -> None:
+        """Copy a constant, if copies are wanted."""
         if self.kept is not None:
             self.kept[value] = tensor.detach().clone()
 
@@ -499,18 +521,21 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         """Return False if a met tensor has got another storage, for example by `x.data = y`."""
         try:
             address = tensor.untyped_storage()._cdata
-        except (NotImplementedError, RuntimeError):
+        except (NotImplementedError, RuntimeError):  # it has no storage
             return True
         return self._storages.get(address) == self.storage_of[value]
 
     def _place(self, tensor: torch.Tensor) -> tuple[int, tuple[Any, ...]]:
-        """Return the number of a tensor's storage, and the tensor's place in the storage."""
+        """Return the number of a tensor's storage, and the tensor's place in the storage.
+
+        Two tensors in one place have the same elements, and get the same value.
+        """
         try:
             storage = tensor.untyped_storage()
             # The storage object, not the data pointer: a fake tensor has no data.
             address = storage._cdata
         except (NotImplementedError, RuntimeError):
-            number = -1 - len(self.values)
+            number = -1 - len(self.values)  # no storage: a negative number that no other value has
             return number, (number, 0, id(tensor))
         number = self._storages.get(address, -1)
         if number == -1:

@@ -41,6 +41,9 @@ class ModuleCalls:
     Args:
         recorder: numbers the paths of the modules.
 
+    Call `end_hooks` before each op and each module call, because no hook of torch says that the
+    forward hooks of a module have ended.
+
     Attributes:
         running: path numbers of the modules that are being called, innermost last.
         marks: whenever the innermost module changed, the sequence number, and its path number.
@@ -87,11 +90,13 @@ class ModuleCalls:
             self._left(hooks.sequence)
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
+        """Note that a module is called, as its forward pre-hook."""
         self.end_hooks()
         self.running.append(self._recorder.number_of_module(module))
         self._mark(self._sequence())
 
     def _leave(self, module: torch.nn.Module, _args: Any, _output: Any) -> None:
+        """Note that a module's forward ended, as its forward hook."""
         self.end_hooks()
         if module._forward_hooks and self.running:  # the module's own hooks run after this one
             self.hooks = _RunningHooks(sys._getframe(1), self._sequence(), self.hooks)
@@ -105,5 +110,6 @@ class ModuleCalls:
         self._mark(sequence)
 
     def _mark(self, sequence: int) -> None:
+        """Note that the innermost module is another one from this sequence number on."""
         if self.is_marking:
             self.marks.append((sequence, self.running[-1] if self.running else 0))

@@ -17,7 +17,22 @@ from .mode import OpRecord, RecordingMode, Value, parts_of
 
 @dataclass(slots=True)
 class Draft:
-    """A node without a name."""
+    """A node without a name.
+
+    Other drafts are referred to by number, their index in `Replay.drafts`.
+
+    Attributes:
+        kind, op, args, kwargs, by, path, source: as in `Node` (`path` is its `module`), with an
+            `Operand` for each tensor. The op of a placeholder is its role.
+        result: dtypes, shapes, strides and devices.
+        effects: (kind, draft that owns the memory) of each effect; -1 for an effect without memory.
+        after: drafts that the op must follow, because they wrote to memory that it reads.
+        operands: drafts that the op takes.
+        wanted: name of a placeholder.
+        projects: (draft, index) if it is an item of the draft's result, otherwise `None`.
+        section: the section; see `Replay`.
+        place: key of the program order. Projections have the place of their op, and their indices.
+    """
 
     kind: NodeKind
     op: str
@@ -55,9 +70,19 @@ class Replay:
 
     Attributes:
         drafts: all drafts, by number.
+        current: the draft that holds each value now, by value.
+        parts: for each value that is inside the result of an op and has no projection yet, the
+            draft of the op, and the path of indices.
+        storages: the writes to the storages so far.
+        metas: the converted `RecordingMode.meta`, by its entries.
         section: the section of the next draft.
         of_section: the draft numbers of each section.
-        ranks: the order of named inputs.
+        scalars: the draft that read each float from a tensor, by the float.
+        scalar_operands: the drafts of the floats among the arguments of the op that `add` converts.
+        numbers_read: all numbers that were read from tensors, rounded as constants are.
+        projections: the projections so far, by draft and path.
+        input_order: the order of named inputs.
+        facts: see `facts_of`.
         kept: the constant tensors that the recorder kept, by draft number.
         kept_by_name: the constant tensors by node name, once graphs were built.
     """
@@ -88,7 +113,10 @@ class Replay:
     # -- drafts ----------------------------------------------------------------------------------
 
     def push(self, draft: Draft) -> int:
-        """Number a draft; a projection is placed right after its producer."""
+        """Add a draft to its section, and return its number.
+
+        A projection is placed right after its producer.
+        """
         if draft.projects is not None:
             # A projection is created at its first use, possibly in a later graph, but belongs to
             # the graph of its op.
@@ -145,7 +173,10 @@ class Replay:
         self.storages.define(number, [self.recorder.storage_of[value]])
 
     def project(self, value: Value) -> int:
-        """Return the draft of a value; for an output of a multi-output op, a projection."""
+        """Return the draft of a value; for an output of a multi-output op, a projection.
+
+        The projection is created at the first use, so that unused outputs have none.
+        """
         if value not in self.parts:
             return self.current[value]
         producer, path = self.parts[value]
@@ -168,6 +199,7 @@ class Replay:
                         projects=(number, index),
                     )
                 )
+                # As old as its op, so that a user of it still follows the writes since the op.
                 self.storages.defined[projection] = self.storages.defined.get(number, 0)
             number = self.projections[key]
         self.current[value] = number
@@ -182,7 +214,7 @@ class Replay:
             dtype, shape, stride, device, layout = recorded
             size = self.canon.size
             meta = self.metas[recorded] = TensorMeta(
-                str(dtype)[6:],
+                str(dtype)[6:],  # without "torch."
                 tuple([size(n) for n in shape]),
                 None if stride is None else tuple([size(n) for n in stride]),
                 self.canon.device(device),
@@ -213,6 +245,10 @@ class Replay:
         if facts.name == _MARKS_PENDING:
             self.current[record.output] = numbers[0]
             return
+        # A float that was read from a tensor is an operand too. Without this edge, the op that read
+        # it would be dead.
+        numbers += self.scalar_operands
+        self.scalar_operands = []
         path, source = self.place(record)
         draft = Draft(
             "call_method" if isinstance(record.op, str) else "call_function",
@@ -226,20 +262,16 @@ class Replay:
             operands=numbers,
             by=record.by,
         )
-        # A float that was read from a tensor is an operand too. Without this edge, the op that read
-        # it would be dead.
-        if self.scalar_operands:
-            numbers += self.scalar_operands
-            self.scalar_operands = []
         number = self.push(draft)
         if facts.pure:
             self.results(record.output, number)
             return
+        # The writes before the results: users of a result of the op follow the op itself.
         op_effects: list[tuple[EffectKind, int]] = []
         for written in effects.written(record.op, record.args, record.kwargs):
             for value in parts_of(written, Value):
                 storage = storage_of[value]
-                owner = self.storages.owner.get(storage)
+                owner = self.storages.owner.get(storage)  # `None` if the op itself made it
                 self.storages.write(number, storage)
                 op_effects.append(("mutates", number if owner is None else owner))
         self.results(record.output, number)
@@ -270,7 +302,10 @@ class Replay:
         return facts
 
     def link(self, value: Any, values: list[Value]) -> Any:
-        """Return an argument with tensors as operands, and append the tensors to `values`."""
+        """Return an argument with tensors as operands, and append the tensors to `values`.
+
+        The drafts of floats that were read from tensors are added to `scalar_operands`.
+        """
         kind = type(value)
         if kind is Value:
             values.append(value)
@@ -297,7 +332,13 @@ class Replay:
         return self.canon.result(output)
 
     def results(self, output: Any, number: int, path: tuple[int, ...] = ()) -> None:
-        """Note the values that draft `number` returned."""
+        """Note the values that draft `number` returned.
+
+        Args:
+            output: its result, or an item of it.
+            number: the draft.
+            path: the indices of the item.
+        """
         if type(output) is Value:
             self.define(output, number)
             if path:

@@ -68,6 +68,7 @@ class Section:
         self.reserved: Iterable[str] = ()
         self.names: dict[int, str] = {}
         self.refs: dict[int, Ref] = {}
+        # Ops that ran are not dead code, even if nothing uses their results.
         ran = [i for i in replay.of_section.get(section, ()) if self.computes(self.drafts[i])]
         self.live = self._closure([*returned, *saved, *ran])
 
@@ -118,7 +119,8 @@ class Section:
         numbers = self.in_order(self.live)
         inputs = [i for i in numbers if self._is_input(i)]
         ranks = {"saved": 1, "tangent": 2}
-        # As in a backward of AOTAutograd: saved values first, then the incoming gradients.
+        # As in a backward of AOTAutograd: saved values first, then the incoming gradients. Other
+        # inputs of a backward stand among the saved values.
         inputs.sort(key=lambda i: ranks.get(self.role(i), 0 if kind != "backward" else 1))
         namer = NodeNamer()
         nodes = [
@@ -133,30 +135,36 @@ class Section:
         nodes.append(Node("output", "output", "output", (value,), after=after))
         saved = tuple(self.refs[i] for i in self.saved)
         groups = self.replay.canon.ranks_of_groups()
-        return Graph(tuple(nodes), kind, kind, "dispatch", saved, groups=groups)
+        return Graph(
+            tuple(nodes), name=kind, kind=kind, level="dispatch", saved=saved, groups=groups
+        )
 
     def _is_input(self, i: int) -> bool:
+        """Return True for a draft from outside the section."""
         draft = self.drafts[i]
         return draft.section != self.section or draft.kind == "placeholder"
 
     def input(self, i: int, name: str) -> Node:
-        """Return the placeholder node of a draft from outside the section."""
+        """Return the placeholder node of a draft from outside the section, and note its name."""
         role = self.role(i)
         self._set_name(i, name)
         if i in self.replay.kept:
             self.replay.kept_by_name[name] = self.replay.kept[i]
-        path = module_of(name) if role == "saved" else ""
+        path = module_of(name) if role == "saved" else ""  # the name begins with the module's path
         draft = self.drafts[i]
         args = draft.args if role == "constant" else ()
         return Node(name, "placeholder", role, args, {}, draft.result, path)
 
     def role(self, i: int) -> str:
-        """Return the role of an input."""
+        """Return the role of an input: "saved" for a draft that another section computed."""
         draft = self.drafts[i]
         return draft.op if draft.kind == "placeholder" else "saved"
 
     def node(self, i: int, namer: NodeNamer) -> Node:
-        """Return the node of a draft that is not an input."""
+        """Return the node of a draft that is not an input, and note its name.
+
+        Its operands must have their names already.
+        """
         draft = self.drafts[i]
         if draft.projects is not None:
             producer, index = draft.projects
@@ -180,13 +188,13 @@ class Section:
             draft.result,
             draft.path,
             draft.source,
-            "",
-            node_effects,
-            tuple([self.refs[number] for number in draft.after]),
+            effects=node_effects,
+            after=tuple([self.refs[number] for number in draft.after]),
             by=draft.by,
         )
 
     def _set_name(self, i: int, name: str) -> None:
+        """Note the name of a draft's node."""
         self.names[i] = name
         self.refs[i] = Ref(name)
 
@@ -252,14 +260,16 @@ class UnwrittenReads:
             self._make(record)
         elif self._unwritten and kind != "form":
             # Writes before reads: the tensor that an op fills is among its arguments too.
-            arguments = [*parts_of((record.args, record.kwargs), Value)]
+            args = record.args
             if record.kwargs.get("beta") == 0 and op._opname in _SCALES_FIRST:
-                arguments = [*parts_of((record.args[1:], record.kwargs), Value)]
+                args = args[1:]
+            arguments = [*parts_of((args, record.kwargs), Value)]
             written = effects.written(op, record.args, record.kwargs)
             self.wrote(arguments if kind == "custom" else parts_of(written, Value))
             self.read(arguments)
 
     def _make(self, record: OpRecord) -> None:
+        """Note the memory that an op such as `empty` made, unless it has no elements."""
         if type(record.output) is not Value or not math.prod(self._recorder.meta[record.output][1]):
             return
         storage = self._recorder.storage_of[record.output]
@@ -296,7 +306,12 @@ def refuse_unwritten(unwritten_reads: UnwrittenReads) -> None:
 
 
 def _kind(op: Any) -> str:
-    """Classify an op by its use of a tensor with unwritten memory."""
+    """Classify an op by its use of a tensor with unwritten memory.
+
+    Returns:
+        "makes" if it makes one, "form" if it uses only its shape, "custom" if it may write to any
+        argument, otherwise "reads".
+    """
     # A method or a higher-order op has no schema. It counts as a read.
     if not isinstance(op, torch._ops.OpOverload):
         return "reads"

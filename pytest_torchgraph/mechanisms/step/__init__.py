@@ -1,4 +1,16 @@
-"""One forward and backward of a target, with all changed state restored."""
+"""One forward and backward of a target, with all changed state restored.
+
+The classes, in the order of their use:
+
+    Invocation      (`invocation`) the call that is captured; it can be run repeatedly.
+    NamedTensors    (`named_tensors`) its modules and tensors, with their names.
+    Updates         (`updates`) what a training step may change: the argument `updates=`.
+    preserve_state  (`saved_state`) a context that yields a `SavedState`, and restores it. It holds
+                    each tensor as a `SavedTensor` (`saved_tensor`), and a `PythonState`
+                    (`python_state`), which is compared only.
+    Step            (`step`) one run of an invocation inside `preserve_state`.
+    EagerRun        (`eager`) an eager run after a capture, to compare with it.
+"""
 
 from __future__ import annotations
 

@@ -75,6 +75,7 @@ class Outcome:
         def copies(
             tensors: Mapping[str, torch.Tensor], former: Mapping[str, torch.Tensor]
         ) -> dict[str, torch.Tensor]:
+            """Return the tensors as copies, or as former copies with the same bits."""
             return {
                 name: former[name]
                 if name in former and same_bits(tensor, former[name])
@@ -116,6 +117,7 @@ def outcome_of(step: Step) -> Outcome:
     restored_ids = {id(tensor) for tensor in restored}
 
     def detached(tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that restoring the state will not overwrite."""
         tensor = tensor.detach()
         return tensor.clone() if storage_of(tensor) in shared else tensor
 
@@ -127,8 +129,9 @@ def outcome_of(step: Step) -> Outcome:
     sharing: dict[str, tuple[str, str]] = {}
     parameters = [(f"parameter {name!r}", tensor) for name, tensor in named.all_parameters]
     labelled = [*parameters, *_labelled_state(step)]
+    # Reversed, so that the first label of a storage stays.
     owners = {_memory_of(tensor): label for label, tensor in reversed(labelled)}
-    objects: dict[int, str] = {}
+    objects: dict[int, str] = {}  # the first path of each output, by `id`
     for path, leaf in _leaves(step.output, "output"):
         if isinstance(leaf, torch.Tensor):
             outputs[path] = detached(leaf)
@@ -142,7 +145,7 @@ def outcome_of(step: Step) -> Outcome:
                 sharing[path] = first, ""
         elif isinstance(leaf, _Container):
             containers[path] = leaf.kind
-        elif (array := _as_tensor(leaf)) is not None:
+        elif (array := _as_tensor(leaf)) is not None:  # the type says that it was an array
             outputs[path], containers[path] = array, type(leaf)
         else:
             other_leaves[path] = leaf
@@ -197,7 +200,6 @@ def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
     An object unknown to pytree is a container of its attributes.
     """
     children = _children(value, path)
-    inner = depth
     if children is None:
         held = held_by(value) if depth <= DEPTH and not _is_value(value) else {}
         if not held:
@@ -205,10 +207,10 @@ def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
             yield path, copy.copy(value) if isinstance(value, set | bytearray) else value
             return
         children = [(f"{path}[{key!r}]", item) for key, item in held.items()]
-        inner += 1
+        depth += 1
     yield path, _Container(_PLAIN.get(type(value), type(value)))
     for name, item in children:
-        yield from _leaves(item, name, inner)
+        yield from _leaves(item, name, depth)
 
 
 def _children(value: Any, path: str) -> list[tuple[str, Any]] | None:
@@ -269,6 +271,8 @@ class EagerRun:
     Attributes:
         backends: the backends of all compiled code that the step called, each with its name, and
             True if torch registers it under this name. Complete after an eager run.
+        switches, inference: torch's global switches and inference mode now, for each run.
+        versions: the tensors that a run starts from, with their versions, by name.
     """
 
     def __init__(self, invocation: Invocation, random: RandomState, callback: Any = None):
@@ -282,6 +286,7 @@ class EagerRun:
         self.versions = {name: (tensor, version_of(tensor)) for name, tensor in self._tensors()}
 
     def _note_backend(self, callback: Any) -> None:
+        """Add the backend in a callback of Dynamo's to `backends`."""
         self.backends.add(torch_private.backend_of(callback))
 
     def run(self, how: Callable[[Step], object]) -> Outcome:
@@ -359,8 +364,10 @@ class InFloat64(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        """Call a function in float64."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        # Attributes of the tensor itself, or an in-place write: a cast would give another tensor.
         if name in ("__get__", "__set__") or (name.endswith("_") and _has_lower_dtype(args[:1])):
             return func(*args, **kwargs)
         if func in _LOWERING_METHODS:
@@ -370,6 +377,7 @@ class InFloat64(TorchFunctionMode):
 
 
 def _has_lower_dtype(values: Sequence[Any]) -> bool:
+    """Return True if one of the values is a tensor that would be cast."""
     return any(isinstance(value, torch.Tensor) and value.dtype in LOWER_DTYPES for value in values)
 
 

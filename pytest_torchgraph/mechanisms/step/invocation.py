@@ -117,6 +117,7 @@ def to_device(invocation: Invocation, device: torch.device) -> Invocation:
     copies: dict[int, Any] = {}
 
     def move(value: Any) -> Any:
+        """Return the copy of a tensor, or any other value itself."""
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in copies:
@@ -126,6 +127,7 @@ def to_device(invocation: Invocation, device: torch.device) -> Invocation:
         return copies[id(value)]
 
     def module(value: torch.nn.Module) -> torch.nn.Module:
+        """Return the copy of a module, and note the copies of its tensors."""
         moved = copy.deepcopy(value).to(device)
         for tensors_of in (torch.nn.Module.parameters, torch.nn.Module.buffers):
             # A parameter that is also an argument is one tensor on the new device too.
@@ -133,6 +135,7 @@ def to_device(invocation: Invocation, device: torch.device) -> Invocation:
             copies.update((id(original), copied) for original, copied in pairs)
         return moved
 
+    # The target first, so that arguments can be tensors of it.
     target = _moved_target(invocation.target, device, move, module)
     args, kwargs = pytree.tree_map(move, (invocation.args, invocation.kwargs))
     return replace(invocation, target=target, args=args, kwargs=kwargs)
@@ -144,6 +147,7 @@ def _moved_target(
     move: Callable[[Any], Any],
     module: Callable[[torch.nn.Module], torch.nn.Module],
 ) -> Any:
+    """Return a target with `move` of its tensors and `module` of its module; see `to_device`."""
     if isinstance(target, torch.nn.Module):
         return module(target)
     if isinstance(target, functools.partial):
@@ -214,6 +218,7 @@ def with_fake_tensors(invocation: Invocation, device: torch.device | None) -> It
     fakes: dict[int, torch.Tensor] = {}
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
+        """Return the fake tensor in place of a tensor, one for all its uses."""
         if id(tensor) not in fakes:
             where = device or tensor.device
             if where.type == "meta":

@@ -36,6 +36,8 @@ class NamedTensors:
         first: modules with prefixes of their paths, which name what they contain.
 
     Attributes:
+        is_model: whether the target is a module, or a method of one.
+        modules_by_prefix: the outermost modules, with the prefixes of their paths.
         modules: path of each module, by id; "" for the target itself.
         tensors: (role, name) of each parameter, buffer and tensor argument, by id. For a tied
             parameter, the name that was declared first.
@@ -64,6 +66,7 @@ class NamedTensors:
         self.is_model = isinstance(getattr(target, "__self__", target), torch.nn.Module)
         module_search = _ModuleSearch()
         self.modules_by_prefix = list(_modules(module_search, target, args, kwargs))
+        # Modules of `first` keep the paths that it gives them, even if the search found them.
         if first:
             inside = {id(child) for _, module in first for child in module.modules()}
             others = [
@@ -92,7 +95,10 @@ class NamedTensors:
         self.compiles = module_search.compiles or any(map(torch_private.is_compiled, modules))
 
     def look(self) -> None:
-        """Collect modules, parameters and buffers. Call it again if they may have changed."""
+        """Collect modules, parameters and buffers. Call it again if they may have changed.
+
+        Names and paths that were given before stay.
+        """
         modules: dict[int, tuple[str, torch.nn.Module]] = {}
         parameters: dict[int, tuple[str, Any]] = {}
         buffers: dict[int, tuple[str, Any]] = {}
@@ -155,10 +161,11 @@ class NamedTensors:
 
     def all_tensors(self) -> list[torch.Tensor]:
         """Return every parameter, buffer and argument, each once."""
-        parameters, inputs = (
-            [tensor for _, tensor in named] for named in (self.all_parameters, self.inputs)
-        )
-        tensors = [*parameters, *self.all_buffers, *inputs]
+        tensors = [
+            *(tensor for _, tensor in self.all_parameters),
+            *self.all_buffers,
+            *(tensor for _, tensor in self.inputs),
+        ]
         return list({id(tensor): tensor for tensor in tensors}.values())
 
     def leaves(self) -> list[torch.Tensor]:
@@ -175,6 +182,8 @@ class NamedTensors:
         ids = dict.fromkeys([*(id(tensor) for _, tensor in self.inputs), *self.tensors])
         order = {key: number for number, key in enumerate(ids)}
         positions = {name: order[key] for key, (_, name) in self.tensors.items()}
+        # Whoever sorts takes the length of the result for a size, which is not in it. The numbers
+        # are above that length.
         for position, name in enumerate(self.numbers, len(positions) + len(self.numbers) + 1):
             positions.setdefault(name, position)
         return positions
@@ -230,6 +239,10 @@ class _ModuleSearch:
         generators: the found random generators.
         functions: the found functions of the user.
         compiles: whether a function, or a module without a path, is a result of `torch.compile`.
+        _further: values that `look_further` searches, with names and depths.
+        _seen: ids of the modules with a path, and of the values in `_further`.
+        _left: in `look_further`, one item for each value that may still be searched inside the
+            current one; otherwise `None`.
     """
 
     def __init__(self) -> None:
@@ -270,18 +283,19 @@ class _ModuleSearch:
             return
         if isinstance(value, torch.nn.Module) and self._left:
             self.tensors.update((id(t), t) for t in (*value.parameters(), *value.buffers()))
-            self.compiles = self.compiles or any(map(torch_private.is_compiled, value.modules()))
+            self.compiles |= any(map(torch_private.is_compiled, value.modules()))
         elif isinstance(value, torch.nn.Module):
             self._modules_by_id.setdefault(id(value), (name, value))
             self._seen.add(id(value))
             # It has no path of its own if `updates` names the module that it wraps.
-            self.compiles = self.compiles or torch_private.is_compiled(value)
+            self.compiles |= torch_private.is_compiled(value)
         elif inspect.ismethod(value):
             self.look("self", value.__self__, depth)
             self.look(name, value.__func__, depth)
         elif isinstance(value, functools.partial):
             self.look(name, value.func, depth)
         left = self._left or itertools.repeat(None)
+        # Ends with the members, or earlier if nothing is left.
         for _, (key, item) in zip(left, _list_members(name, value), strict=False):
             self.look(key, item, depth + 1)
         own = getattr(value, "__module__", None)
@@ -323,6 +337,7 @@ def is_generator(value: Any, *kinds: type) -> bool:
 
 
 def _is_data(value: Any) -> bool:
+    """Return True for a tensor or a random generator."""
     # `isinstance(value, torch.Generator)` would run Python code of torch for each attribute of each
     # module.
     return isinstance(value, torch.Tensor) or type(value) is torch.Generator or is_generator(value)
@@ -367,7 +382,7 @@ def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:
+        except ValueError:  # the variable is not assigned yet
             continue
     for name in code.co_names:
         value = function.__globals__.get(name)
@@ -375,6 +390,7 @@ def _list_reachable(function: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
     defaults = function.__defaults__ or ()
     declared = code.co_varnames[: code.co_argcount]
+    # Defaults belong to the last parameters, so from the end on.
     yield from zip(declared[::-1], defaults[::-1], strict=False)
     yield from (function.__kwdefaults__ or {}).items()
 
@@ -423,6 +439,7 @@ def _list_held(
 
 
 def _key_to_str(key: Any) -> str:
+    """Return a key of a pytree path, such as `MappingKey`, as it appears in names."""
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))

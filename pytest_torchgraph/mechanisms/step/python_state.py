@@ -87,7 +87,14 @@ class StateChange(NamedTuple):
 
 
 class _OwnerValues(NamedTuple):
-    """The values of one owner, at one moment."""
+    """The values of one owner, at one moment.
+
+    Attributes:
+        owner: the `__dict__`, class or cell.
+        prefix: the beginning of their names.
+        values: the values by key, with containers copied.
+        versions: the versions of the tensors among them, by key.
+    """
 
     owner: Any
     prefix: str
@@ -106,13 +113,13 @@ class PythonState:
 
     def __init__(self, named: NamedTensors, target: Callable[..., Any] | None = None):
         self._saved_values: list[_OwnerValues] = []
-        self._owners: set[int] = set()
-        self._names: set[tuple[int, str]] = set()
+        self._owners: set[int] = set()  # ids of the owners so far
+        self._names: set[tuple[int, str]] = set()  # (id of the owner, name) of cells and globals
         for path, module in named.all_modules:
             # A large model has hundreds of modules, and each capture runs this loop.
             values = {k: v for k, v in vars(module).items() if k not in _OF_TORCH}
             prefix = f"{path}." if path else ""
-            if _SCALARS.issuperset(map(type, values.values())):
+            if _SCALARS.issuperset(map(type, values.values())):  # nothing to copy
                 self._saved_values.append(_OwnerValues(vars(module), prefix, values, {}))
             else:
                 self._keep(vars(module), prefix, values)
@@ -125,10 +132,11 @@ class PythonState:
         for owner, prefix, values, versions in self._saved_values:
             for key, was in values.items():
                 now = _read(owner, key)
-                if now is was and type(was) in _SCALARS:
+                if now is was and type(was) in _SCALARS:  # the common case, without a mark
                     continue
                 if _mark(was, version=versions.get(key)) != _mark(now):
                     state_changes.append(_change(f"{prefix}{key}", was, now, owner, key))
+            # New attributes are reported of modules only.
             if isinstance(owner, dict) and "_parameters" in owner:
                 for key in owner.keys() - values.keys() - _OF_TORCH:
                     state_changes.append(
@@ -155,6 +163,7 @@ class PythonState:
 
     def _keep_reachable(self, target: Callable[..., Any], named: NamedTensors) -> None:
         """Store the values that the target's functions reach by name."""
+        # Modules, classes and functions follow below.
         for holder in (getattr(target, "__self__", None), target):
             kinds = torch.nn.Module | type | FunctionType
             if not isinstance(holder, kinds) and hasattr(holder, "__dict__"):
@@ -173,7 +182,7 @@ class PythonState:
     def _keep_function_values(self, function: Any) -> Iterator[Any]:
         """Store the cells and globals that a function reads; yield their values."""
         code, names = function.__code__, function.__globals__
-        cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
         for name, owner in (*cells, *((name, names) for name in names_in(code))):
             value, key = _read(owner, name), (id(owner), name)
             if key not in self._names and (_is_data(value) or _is_plain_object(value)):
@@ -197,7 +206,7 @@ def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> StateChange:
 
 
 def _read(owner: Any, key: str) -> Any:
-    """Return the current value of an owner's key."""
+    """Return the current value of an owner's key, `_MISSING_VALUE` if it has none."""
     if isinstance(owner, CellType):
         try:
             return owner.cell_contents
@@ -208,6 +217,7 @@ def _read(owner: Any, key: str) -> Any:
 
 
 def _is_of_user(cls: type) -> bool:
+    """Return True if a class is defined in a file of the user."""
     module = sys.modules.get(cls.__module__)
     return is_user_file(getattr(module, "__file__", None) or "<none>")
 
@@ -234,7 +244,15 @@ def _is_plain_object(value: Any) -> bool:
 
 
 def _mark(value: Any, depth: int = 0, version: int | None = None) -> Any:
-    """Return a mark that differs if the value differs."""
+    """Return a mark that differs if the value differs.
+
+    Of a deep or long container it shows only the length, of an object only the identity.
+
+    Args:
+        value: the value.
+        depth: number of containers around it.
+        version: the version of a tensor at another time; `None` for the current one.
+    """
     kind = type(value)
     if kind in _SCALARS:  # NaN is not equal to itself, and True is equal to 1
         return kind, repr(value) if kind in (float, complex) else value
@@ -290,6 +308,7 @@ def _copy_containers(value: Any, depth: int = 0) -> Any:
 
 
 def _describe_value(value: Any, replaced: Any = None) -> str:
+    """Return a value as text, as "another" one if it took the place of a similar value."""
     if isinstance(value, torch.Tensor):
         name = "another tensor" if isinstance(replaced, torch.Tensor) else "a tensor"
         return f"{name} of shape {tuple(value.shape)}"

@@ -46,6 +46,8 @@ class SteppedOptimizers:
 
     Attributes:
         on_step: called before each step of an optimizer, unless it is compiled.
+        _saved_ids: see `parameters`.
+        _saved_optimizers: the saved optimizers, by `id`.
     """
 
     def __init__(self, parameters: set[int]):
@@ -97,7 +99,7 @@ class SteppedOptimizers:
         """Return the ids of the tensors in the saved state of optimizers."""
         ids = set()
         for saved in self._saved_optimizers.values():
-            for state in saved.contents[0].contents.values():
+            for state in saved.contents[0].contents.values():  # the state of one parameter
                 members = state.contents if isinstance(state, _SavedObject) else ()
                 values = members.values() if isinstance(members, dict) else members
                 ids |= {id(value.tensor) for value in values if isinstance(value, SavedTensor)}
@@ -118,12 +120,17 @@ class SteppedOptimizers:
 
 
 class _SavedOptimizer:
-    """One optimizer: state, groups and attributes, and parameters that are not saved elsewhere."""
+    """One optimizer: state, groups and attributes, and parameters that are not saved elsewhere.
+
+    Attributes:
+        contents: the copied state, and the copied groups.
+        parameters: number and copy of each parameter.
+    """
 
     def __init__(self, optimizer: Optimizer, saved_ids: set[int]):
         self.optimizer = optimizer
         self.contents = [_copy_state(optimizer.state), _copy_state(optimizer.param_groups)]
-        # The others stay as they are: hooks, schedulers or process groups.
+        # Their contents stay as they are: hooks, schedulers or process groups.
         self.attributes = dict(vars(optimizer))
         parameters = (p for group in optimizer.param_groups for p in group["params"])
         self.parameters = [
@@ -138,6 +145,7 @@ class _SavedOptimizer:
         return any(map(_differs, now, self.contents))
 
     def restore(self) -> None:
+        """Restore the optimizer, and these parameters."""
         for contents in self.contents:
             _restore_state(contents)
         # The same objects as before, which the user's code may hold.
@@ -155,7 +163,11 @@ class _SavedObject(NamedTuple):
 
 
 def _copy_state(value: Any) -> Any:
-    """Copy the state of a parameter or group, including tensors, lists and dicts."""
+    """Copy the state of a parameter or group, including tensors, lists and dicts.
+
+    Returns:
+        A `SavedTensor`, a `_SavedObject`, or for an immutable value the value itself.
+    """
     match value:
         case torch.nn.Parameter() | Optimizer() | LRScheduler():
             return value
@@ -165,6 +177,7 @@ def _copy_state(value: Any) -> Any:
             return _SavedObject(value, {key: _copy_state(item) for key, item in value.items()})
         case list():
             return _SavedObject(value, [*map(_copy_state, value)])
+    # The copy of an immutable value is the value itself.
     copied = copy.copy(value)
     if copied is value or not hasattr(value, "__dict__"):
         return copied
@@ -231,6 +244,7 @@ def note_all() -> None:
             opened.note(optimizer)
 
 
+# Names of attributes of `torch`.
 _BACKENDS = ("cuda", "xpu", "mps", "mtia", "hpu", "xla", "ipu", "maia")
 
 
@@ -278,6 +292,18 @@ class SavedState:
 
     Attributes:
         unwritten: parameters that are not copied yet, by storage number.
+        grads: each leaf with its gradient, and a copy of the gradient, by `id` of the leaf.
+        lazy: the parameters without a shape so far.
+        parameters, buffers: the copied tensors.
+        arguments: the copied tensors that are neither: arguments, and those that a closure, a
+            global or an object holds.
+        slots: the tables of parameters and of buffers of each module, as they were.
+        marks: the marks that each tensor had; see `_list_marks`.
+        uncompiled: the modules without the mark of `torch.compile`.
+        flags: owner, name and value of `requires_grad` and `training`.
+        switches: the values of torch's global switches.
+        attributes, objects, updated: what `updates` names besides: attributes of schedulers and
+            scalers, objects with their `state_dict`, tensors that are saved nowhere else.
         random: the state of the random number generators.
         python: the attributes of the modules, compared but not restored.
         optimizers: the optimizers that have stepped.
@@ -287,7 +313,8 @@ class SavedState:
         self, named: NamedTensors, *, sees_writes: bool = False, updates: Updates | None = None
     ):
         self._sees_writes = sees_writes
-        sees_writes = sees_writes and updates is None  # an optimizer writes all parameters
+        # An optimizer writes all parameters. Gradients go by `_sees_writes` in any case.
+        sees_writes = sees_writes and updates is None
         self.updates = updates
         self.grads: dict[int, tuple[torch.Tensor, torch.Tensor | None, SavedTensor | None]] = {}
         parameters = [(name, p) for name, p in named.all_parameters if not is_lazy(p)]
@@ -297,7 +324,7 @@ class SavedState:
         given = [tensor for _, tensor in (*named.inputs, *named.held)]
         own, given_ids = {id(p) for _, p in named.all_parameters}, set(map(id, given))
         updated = {} if updates is None else {id(t): t for _, t in updates.tensors()}
-        own |= updated.keys()
+        own |= updated.keys()  # saved by the optimizers, or as `updated`
         held = {id(t): t for t in (*given, *named.plain) if id(t) not in own and not is_lazy(t)}
         # A closure or a global may hold a whole dataset.
         self.arguments = [
@@ -374,7 +401,7 @@ class SavedState:
         self.unwritten.clear()
 
     def set_aside(self, leaf: torch.Tensor) -> None:
-        """Remove a leaf's gradient until the end, so that the step starts without one."""
+        """Save and remove a leaf's gradient until the end, so that the step starts without one."""
         self._save_grad(leaf)
         # Autograd would add the new gradient to the old one, which is one more op.
         leaf.grad = None
@@ -411,15 +438,16 @@ class SavedState:
     def refusal(self) -> str:
         """Explain why a target that changed parameters is refused, "" if it changed none."""
         changed = self.changed_parameters()
-        if self.updates is not None:
-            changed += self.optimizers.unnamed(self.updates)
-            named = "name all that the step changes: updates=(model, optimizer)"
-            return (
-                f"the step changed {listed(changed, 3)}, which is not in updates=: {named}"
-                * bool(changed)
-            )
-        moved = [name for name, saved in self.parameters if saved.is_moved]
-        return _parameters_changed(changed, by_moves=changed == moved) if changed else ""
+        if self.updates is None:
+            moved = [name for name, saved in self.parameters if saved.is_moved]
+            return _parameters_changed(changed, by_moves=changed == moved) if changed else ""
+        changed += self.optimizers.unnamed(self.updates)
+        if not changed:
+            return ""
+        return (
+            f"the step changed {listed(changed, 3)}, which is not in updates=: name all that the "
+            "step changes: updates=(model, optimizer)"
+        )
 
     def restore(self, *, parameters: bool = True, keep: bool = False) -> None:
         """Restore all saved state.
@@ -541,10 +569,11 @@ def preserve_state(
             raise
         finally:
             torch.clear_autocast_cache()
-            undo = failed is not None or bool(refusal)
-            undone = undo or updates is not None
-            saved.restore(parameters=undone, keep=not undone)
-            if undo or saved.failures():
+            has_no_result = failed is not None or bool(refusal)
+            # In any other step the parameters are unchanged, and final values may be asked for.
+            restores_all = has_no_result or updates is not None
+            saved.restore(parameters=restores_all, keep=not restores_all)
+            if has_no_result or saved.failures():
                 unrestored = saved.describe_unrestored()
                 saved.release()
             notes = getattr(failed, "__notes__", ())
@@ -574,7 +603,8 @@ def _parameters_changed(names: Sequence[str], *, by_moves: bool) -> str:
             "casting, before the hooks are attached), or cast to a new tensor: F.linear(x, "
             f"weight.to(x.dtype)). {restored}"
         )
-    # Optimizers come last. The parameters of an optimizer may be older than the step or not.
+    # The names of an optimizer's parameters, such as "parameter 0 of SGD", come last. These
+    # parameters may be older than the step or not.
     unless = ", unless the target creates them (then update them without torch.optim)"
     return (
         f"{changed}, so another run would get a different model"
@@ -600,8 +630,8 @@ class RandomState:
         ]
         if numpy := sys.modules.get("numpy.random"):
             self._states.append((numpy.set_state, numpy.get_state()))
-        # Only backends in use, because this must not initialize any backend.
-        # The last is the name registered by an out-of-tree backend.
+        # Only backends in use, because this must not initialize any backend. The last is the name
+        # registered by an out-of-tree backend.
         names = (*_BACKENDS, torch.device("privateuseone").type)
         backends: list[Any] = [getattr(torch, name, None) for name in names]
         for backend in filter(_in_use, backends):
@@ -616,4 +646,5 @@ class RandomState:
 
 
 def _set_state(backend: Any, index: int, state: Any) -> None:
+    """Restore the generator of one device, whose index torch's function takes last."""
     backend.set_rng_state(state, index)

@@ -18,6 +18,7 @@ EVERY = 17
 """The checksum of a large tensor reads one cache line in `EVERY`. The number is odd, so in a matrix
 whose row length is a power of two, the lines in consecutive rows are at different columns.
 """
+# Integers of each size: their comparison is bitwise, so NaN is equal to itself.
 _AS_INTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
@@ -36,6 +37,10 @@ class SavedTensor:
         tensor: the tensor.
         final_value: the changed value that `restore` replaced and kept, otherwise `None`.
         failure: the error of a `restore` that failed, otherwise "".
+        _alias: another tensor object with the former memory.
+        _value: the copy; `None` if the value was not copied, or the copy was dropped.
+        _sum: a checksum of the former value, if it was not copied.
+        _storage: the id of the former storage, if the tensor is not plain.
     """
 
     __slots__ = (
@@ -116,6 +121,7 @@ class SavedTensor:
             self.failure = f"a tensor of shape {tuple(self.tensor.shape)}: {one_line(str(error))}"
 
     def _restore(self, keep: bool) -> None:
+        """Restore `requires_grad`, the value, and last the version, which writing increments."""
         tensor, value = self.tensor, self._value
         if tensor.is_leaf and tensor.requires_grad != self._requires_grad:
             tensor.requires_grad_(self._requires_grad)
@@ -153,7 +159,8 @@ class SavedTensor:
         """Write a value to the tensor, or to its former memory if it is plain or sparse."""
         if self._is_plain:
             tensor = self._alias
-            if 0 in tensor.stride():  # torch refuses to write an expanded tensor as a whole
+            # torch refuses to write an expanded tensor as a whole. Write one of the equal elements.
+            if 0 in tensor.stride():
                 index = tuple([slice(None if step else 1) for step in tensor.stride()])
                 tensor, value = tensor[index], value[index]
             tensor.copy_(value)
@@ -247,10 +254,11 @@ def _bits(tensor: torch.Tensor) -> int:
     """Return a checksum of the bits; for a large tensor, of one cache line in `EVERY`."""
     try:
         raw = tensor.detach().contiguous()
+        # Rows that cannot be viewed as wider integers are joined to one.
         if raw.dim() == 0 or raw.shape[-1] * raw.itemsize % 8:
             raw = raw.view(-1)
         row = raw.shape[-1] * raw.itemsize
-        # Narrower integers are converted before the sum, which is 12 times slower.
+        # `sum` converts narrower integers first, which is 12 times slower.
         for wide in (torch.int64, torch.int32):
             if row % wide.itemsize == 0:
                 raw = raw.view(wide)

@@ -55,6 +55,7 @@ class Step:
         leaves: the tensors that receive gradients in a backward.
         output: the return value of the target.
         ran_backward: whether the backward ran.
+        own_backward: whether the target itself made or changed gradients.
         cotangents: the incoming gradients, each with the position of its output.
     """
 
@@ -87,6 +88,7 @@ class Step:
                 if `loss_fn` does not return a scalar tensor; if an earlier backward freed the
                 output's graph; if the backward would have to differentiate a compiled backward.
         """
+        # A training step runs its own backward.
         is_training_step = self.invocation.updates is not None
         requested = False if is_training_step else self.invocation.backward
         grads = self.grads()
@@ -113,6 +115,7 @@ class Step:
                 )
             return
         self._set_aside_leaves(roots)
+        # A `loss` that is a property may be none of the tensors; it counts as the first output.
         output_numbers = {id(tensor): position for position, tensor in enumerate(tensors)}
         self.cotangents = [
             (output_numbers.get(id(root), 0), grad)
@@ -156,7 +159,10 @@ class Step:
         )
 
     def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:
-        """Find every leaf that will receive a gradient, including leaves in closures."""
+        """Find every leaf that will receive a gradient, including leaves in closures.
+
+        Add the new ones to `leaves`, and remove their gradients until the end.
+        """
         leaf_ids = {id(leaf) for leaf in self.leaves}
         for leaf in torch_private.accumulating_leaves(roots):
             if id(leaf) not in leaf_ids:
@@ -169,6 +175,7 @@ class Step:
         differentiable = [tensor for tensor in tensors if tensor.requires_grad]
         unique = list({id(tensor): tensor for tensor in differentiable}.values())
         if not unique or not torch.is_grad_enabled():
+            # Called only for its errors: a wrong loss is reported in any case.
             if self.invocation.loss_fn is not None:
                 self._loss(self.output)
             if self.invocation.backward:
@@ -216,6 +223,7 @@ class Step:
         return [tensor for tensor, _ in pairs], [grad for _, grad in pairs]
 
     def _loss(self, output: Any) -> torch.Tensor:
+        """Return the result of `loss_fn`, or raise if it is no real scalar tensor."""
         assert self.invocation.loss_fn is not None
         loss = self.invocation.loss_fn(output)
         if isinstance(loss, torch.Tensor) and loss.is_complex():
@@ -259,6 +267,7 @@ def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
         return torch.ones_like(tensor)
 
     def spread(first: float, last: float) -> torch.Tensor:
+        """Return one number per element, evenly spaced."""
         size, device = tensor.numel(), tensor.device
         return torch.linspace(first, last, size, dtype=torch.float32, device=device)
 
@@ -290,6 +299,7 @@ def _all_leaves(output: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _describe(value: Any) -> str:
+    """Return what a value is, for a message that it is the wrong one."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if value is None:

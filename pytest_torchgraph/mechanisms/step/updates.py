@@ -47,7 +47,8 @@ class Updates:
         self.objects: list[tuple[str, Any]] = []
         counts: Counter[str] = Counter()
         for value in objects:
-            value = torch_private.uncompiled(value) if isinstance(value, torch.nn.Module) else value
+            if isinstance(value, torch.nn.Module):
+                value = torch_private.uncompiled(value)
             kind = _kind_of(value)
             number = counts[kind]
             counts[kind] += 1
@@ -101,10 +102,12 @@ class Updates:
         return numbers
 
     def _leaves(self) -> Iterator[tuple[str, Any]]:
+        """Yield the values in the state of the objects, with their names."""
         for name, value in self.of_kind("tensor", "optimizer", "scheduler", "scaler", "object"):
             yield from self._inside(name, _members(value), 0)
 
     def _inside(self, path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+        """Yield the values inside a value, with their names; not the named parameters."""
         items: Any = ()
         if isinstance(value, Mapping):
             items = value.items()
@@ -115,7 +118,7 @@ class Updates:
         elif id(value) not in self.parameters:
             yield path, value
         for number, (key, item) in enumerate(items if depth < _DEPTH else ()):
-            if isinstance(key, torch.Tensor):
+            if isinstance(key, torch.Tensor):  # the state of an optimizer is keyed by parameter
                 key = self.parameters.get(id(key), (str(number), key))[0]
             elif not isinstance(key, str):
                 key = str(number)  # an id of a process
@@ -134,11 +137,13 @@ class Updates:
         """Return the step counts that torch's optimizers keep on the CPU and read as numbers."""
         counts = []
         for _, optimizer in self.of_kind("optimizer"):
-            bases = type(optimizer).__mro__[: type(optimizer).__mro__.index(Optimizer)]
+            # The classes below `Optimizer`: one of them is torch's.
+            mro = type(optimizer).__mro__
+            bases = mro[: mro.index(Optimizer)]
             if not any(base.__module__.startswith("torch.") for base in bases):
                 continue
             for group in optimizer.param_groups:
-                if group.get("capturable") or group.get("fused"):
+                if group.get("capturable") or group.get("fused"):  # not read as a number
                     continue
                 for parameter in group["params"]:
                     count = optimizer.state.get(parameter, {}).get("step")
@@ -183,6 +188,10 @@ def _members(value: Any) -> Any:
 
 def state_of_object(name: str, value: Any) -> Any:
     """Return the `state_dict` of an object, once it is known that loading it changes nothing.
+
+    Args:
+        name: the object's name, for the message.
+        value: the object. Its attributes are restored if loading changes its state.
 
     Raises:
         CaptureError: if its state does not survive being loaded.

@@ -1,4 +1,10 @@
-"""Graphs captured by torch.compile: from Dynamo, AOTAutograd and inductor."""
+"""Graphs captured by torch.compile: from Dynamo, AOTAutograd and inductor.
+
+`Dynamo`, `Aot` and `Inductor` each have a subclass of `Backend` (`run`). `Backend.run` compiles the
+target with this backend and runs the step; Dynamo then calls the backend, which calls `compile` of
+the subclass, once for each graph of Dynamo's. A `Frame` converts this graph and those lowered from
+it. `Backend.captured` returns the result. `islands` records what runs eagerly meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class _DynamoRecorder(Backend):
     def compile(
         self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
-        """Record the graph."""
+        """Record the graph, and run it as it is. Its ops are dispatched one by one."""
         kind: GraphKind = "forward" if trains_with(example_inputs) else "inference"
         compiled_graph = CompiledGraph(frame.dynamo(gm, kind))
         self.compiled_graphs.append(compiled_graph)
@@ -109,7 +109,11 @@ class Aot:
 
 
 class AotRecorder(Backend):
-    """The backend that records AOTAutograd's graphs."""
+    """The backend that records AOTAutograd's graphs.
+
+    Attributes:
+        joints: the joint graphs, in order.
+    """
 
     name = "AOTAutograd"
 
@@ -139,6 +143,7 @@ class AotRecorder(Backend):
         """Return the compiler of the graphs of one kind, which runs them unchanged."""
 
         def compile(gm: fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
+            """Record a graph, and return the callable that runs it."""
             with self.islands.suspended():
                 self.bypass_search.check_empty(gm, backward=kind == "backward")
                 compiled_graph = CompiledGraph(frame.lowered(gm, kind, "aot"))

@@ -27,7 +27,13 @@ larger graph always has an op in its backward.
 
 
 class _KeptGraph(NamedTuple):
-    """A Dynamo graph with its fake inputs. Neither keeps the memory of a tensor alive."""
+    """A Dynamo graph with its fake inputs. Neither keeps the memory of a tensor alive.
+
+    Attributes:
+        gm: a copy of the graph.
+        inputs: the inputs.
+        trains: see `trains_with`.
+    """
 
     gm: fx.GraphModule
     inputs: list[Any]
@@ -66,6 +72,7 @@ class BypassSearch:
         self._settings = torch_private.cache_settings()
         self._off = torch_private.caches_switched_off()
         self._kept: list[_KeptGraph] = []
+        # Kept graphs with an AOTAutograd graph without ops, by index; True if it is the backward.
         self._empty: dict[int, bool] = {}
 
     def keep(self, gm: fx.GraphModule, example_inputs: list[Any]) -> None:
@@ -84,7 +91,10 @@ class BypassSearch:
             self._empty.setdefault(len(self._kept) - 1, backward)
 
     def find(self) -> tuple[CacheBypass, ...]:
-        """Return what AOTAutograd's cache refuses in each graph."""
+        """Return what AOTAutograd's cache refuses in each graph.
+
+        If the caches are off now, or were when this object was created, that is the only reason.
+        """
         bypasses = []
         with self._settings(self._options):
             setting = self._off or torch_private.caches_switched_off()
@@ -101,6 +111,7 @@ class BypassSearch:
         return tuple(bypasses)
 
     def _refused_ops(self, number: int, kept_graph: _KeptGraph) -> Sequence[RefusedOp]:
+        """Return the ops that make a kept graph uncacheable, or its last op if a part is empty."""
         gm, inputs, _ = kept_graph
         refused = describe_refused(torch_private.why_uncacheable(gm, inputs), self._modules)
         if refused:
@@ -113,11 +124,12 @@ class BypassSearch:
 
 
 def _has_op(gm: fx.GraphModule) -> bool:
+    """Return True if a graph calls anything."""
     return any(node.op.startswith("call_") for node in gm.graph.nodes)
 
 
 def _locate_last_op(gm: fx.GraphModule, modules: Mapping[int, str]) -> tuple[Any, ...]:
-    """Return the module and the line of a graph's last op."""
+    """Return the module and the line of a graph's last op; () if it has none."""
     for node in reversed(gm.graph.nodes):
         if node.op.startswith("call_"):
             (op,) = describe_refused([torch_private.RefusedNode(node, "")], modules)
@@ -140,10 +152,12 @@ def _find_empty_part(number: int, kept_graph: _KeptGraph) -> dict[int, bool]:
     empty: list[bool] = []
 
     def compiled(gm: fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        """Look at a graph without a backward, as its compiler."""
         empty.append(not _has_op(gm))
         raise _SplitSeen
 
     def split(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        """Look at a forward and its backward, as the partitioner."""
         parts = torch_private.get("min_cut_partition")(joint, *args, **kwargs)
         empty.extend(not _has_op(part) for part in parts)
         raise _SplitSeen
@@ -155,4 +169,4 @@ def _find_empty_part(number: int, kept_graph: _KeptGraph) -> dict[int, bool]:
         torch_private.get("functorch_config").patch(enable_autograd_cache=False),
     ):
         torch_private.aot_autograd(**compilers)(copied(kept_graph.gm), kept_graph.inputs)
-    return {number: empty.index(True) > 0} if True in empty else {}
+    return {number: empty.index(True) > 0} if True in empty else {}  # the forward is first

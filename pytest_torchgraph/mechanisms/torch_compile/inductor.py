@@ -32,6 +32,7 @@ from .passes import PassRecorder
 from .run import Backend, Frame
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+"""Settings of inductor. With a cached graph it would neither run its passes nor write code."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class Inductor:
 
 
 def _is_pass(value: Any) -> bool:
+    """Return True for a function, or a `PatternMatcherPass`, which has the method `apply`."""
     return callable(value) or callable(getattr(value, "apply", None))
 
 
@@ -149,7 +151,21 @@ class _Written(NamedTuple):
 
 
 class _InductorRecorder(Backend):
-    """The backend: inductor, with a record of each graph after its last pass."""
+    """The backend: inductor, with a record of each graph after its last pass.
+
+    `compile_inner` replaces inductor's compiler of one graph. While it runs, our `post_grad_passes`
+    (`watching`) adds the graph, and `at_code` its code.
+
+    Attributes:
+        written: the code of the graphs.
+        runs: the substitutes of the compiled code, if `codegen` is False.
+        lowered: the live post-grad graph whose code is not written yet.
+        calls: the calls in that code; see `on_kernel_call`.
+        current: frame and kind of the graph that is being compiled; `None` outside, and in bodies.
+        aot: each graph with its frame, its kind, and a copy from before inductor's passes.
+        passes: records the passes; `None` if this is not wanted.
+        hooks: settings of inductor with the added passes.
+    """
 
     name = "inductor"
 
@@ -173,6 +189,7 @@ class _InductorRecorder(Backend):
         inner = torch_private.get("compile_fx_inner")
 
         def compile_inner(gm: fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            """Compile one graph of AOTAutograd, and return the callable that runs and counts it."""
             self.bypass_search.check_empty(gm, backward=kwargs.get("is_backward", False))
             outer, count = self.current, len(self.compiled_graphs)
             unchanged, kind = copied(gm), _kind(kwargs)
@@ -184,7 +201,7 @@ class _InductorRecorder(Backend):
                     compiled = inner(gm, inputs, *args, **kwargs)
             finally:
                 self.current = outer
-            if len(self.compiled_graphs) == count:
+            if len(self.compiled_graphs) == count:  # inductor runs a graph without ops as it is
                 return compiled
             compiled_graph = self.compiled_graphs[count]
             self.aot.append((compiled_graph, frame, kind, unchanged))
@@ -206,6 +223,7 @@ class _InductorRecorder(Backend):
         recursion_limit = sys.getrecursionlimit()  # inductor increases it
 
         def post_grad_passes(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> None:
+            """Run the passes, and record the graph; of a body, only run them."""
             # The passes of a body of a higher-order op run inside those of the graph.
             current, self.current = self.current, None
             if self.passes is not None and current is not None:
@@ -247,8 +265,9 @@ class _InductorRecorder(Backend):
         graphs = []
         for compiled_graph, frame, kind, module in self.aot:
             lowered = CompiledGraph(frame.lowered(module, kind, "aot"), compiled_graph.runs).counted
-            kind = compiled_graph.converted.graph.kind
-            graphs.append(replace(lowered, graph=replace(lowered.graph, kind=kind)))
+            # In a training step it may be "update", which is known only after the step.
+            last_kind = compiled_graph.converted.graph.kind
+            graphs.append(replace(lowered, graph=replace(lowered.graph, kind=last_kind)))
         return graphs
 
     def draws(self) -> bool:
@@ -326,6 +345,7 @@ def _schedules(
 
 
 def _kind(kwargs: dict[str, Any]) -> GraphKind:
+    """Return the kind of graph that inductor's compiler is called for with these keywords."""
     if kwargs.get("is_backward"):
         return "backward"
     return "inference" if kwargs.get("is_inference") else "forward"
@@ -395,6 +415,7 @@ def draw_by_seeds(module: fx.GraphModule) -> None:
 
 
 def _random(size: Sequence[int], seed: torch.Tensor, mode: str, **_options: Any) -> torch.Tensor:
+    """Compute `inductor_random`; `mode` is "rand" or "randn"."""
     drawn: torch.Tensor = getattr(torch, mode)(
         size, generator=_generator(seed), device=seed.device, dtype=torch.float32
     )
@@ -402,10 +423,12 @@ def _random(size: Sequence[int], seed: torch.Tensor, mode: str, **_options: Any)
 
 
 def _randint(low: int, high: int, size: Sequence[int], seed: torch.Tensor) -> torch.Tensor:
+    """Compute `inductor_randint`."""
     return torch.randint(low, high, size, generator=_generator(seed), device=seed.device)
 
 
 def _generator(seed: torch.Tensor) -> torch.Generator:
+    """Return a generator with the seed of one call."""
     return torch.Generator(seed.device).manual_seed(int(seed.item()))
 
 
@@ -435,12 +458,12 @@ def origins_of(
 
     origins = []
     for name, computed in calls:
+        # For a call of an op, torch may add nodes that share its buffer, such as views.
         nodes = [node for node in computed if name == f"torch.ops.{node.target}"] or computed
-        places = [
-            _place(node, modules) if found is None else (found.module, found.source)
-            for node in sorted(nodes, key=lambda node: order.get(node.name, len(order)))
-            for found in [find(node)]
-        ]
+        places = []
+        for node in sorted(nodes, key=lambda node: order.get(node.name, len(order))):
+            found = find(node)
+            places.append(_place(node, modules) if found is None else (found.module, found.source))
         paths = dict.fromkeys(path for path, _ in places if path)
         lines = dict.fromkeys(line for _, line in places if line is not None)
         called = find(_called(computed, name))
@@ -458,6 +481,7 @@ def _called(computed: Sequence[fx.Node], name: str) -> fx.Node | None:
     packet = packet_of(name.removeprefix("torch.ops."))
     for computed_node in computed:
         node: Any = computed_node
+        # From the wait or the view back to the collective, along first arguments.
         while isinstance(node, fx.Node) and packet_of(op_name(node.target)) != packet:
             node = node.args[0] if node.op == "call_function" and node.args else None
         if isinstance(node, fx.Node):

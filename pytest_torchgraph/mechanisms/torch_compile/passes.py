@@ -64,6 +64,7 @@ class PassRun:
         return diff_graphs((self.before,), (self.after,))
 
     def _converted(self, side: int) -> Graph:
+        """Return the graph before the pass for 0, after it for 1."""
         levels: Mapping[str, Level] = {"dynamo": "dynamo", "joint": "aot"}
         level = levels.get(self.graph, "post_grad")
         naming = Naming(given=True)
@@ -77,7 +78,13 @@ class PassRun:
 
 @dataclass
 class _Open:
-    """A running pass."""
+    """A running pass.
+
+    Attributes:
+        name, subsystem, hook, matches: see `PassRun`.
+        owner: the graph module that it changes.
+        before: the graph before it.
+    """
 
     name: str
     subsystem: str
@@ -97,6 +104,8 @@ class PassRecorder:
         applied: names of the passes that inductor ran or skipped, in order.
         changing: positions of those that changed a graph, from 1.
         graph: position of the graph in the capture, as text; "" before it is known.
+        _open: the running passes, outermost first; `None` for one that only runs others.
+        _states: the last copy of each graph module, by `id`; see `_state`.
     """
 
     limit: int | None = None
@@ -117,7 +126,7 @@ class PassRecorder:
         return len(self.applied) > self.limit
 
     def enter(self, gm: fx.GraphModule, name: str, subsystem: str, function: Any) -> None:
-        """See `torch_private.on_passes`."""
+        """Note that a pass begins; see `torch_private.on_passes`."""
         if function is not None and torch_private.runs_others(function):
             self._open.append(None)
             return
@@ -125,7 +134,10 @@ class PassRecorder:
         self._open.append(_Open(own_name, subsystem, hook, gm, self._state(gm)))
 
     def leave(self, failed: bool) -> None:
-        """See `torch_private.on_passes`."""
+        """Record the run of the pass that ends; see `torch_private.on_passes`.
+
+        A pass that raised is not recorded.
+        """
         closed = self._open.pop()
         if closed is None or failed:
             return
@@ -138,23 +150,31 @@ class PassRecorder:
                 closed.name,
                 closed.subsystem,
                 closed.hook,
-                outer[-1].name if outer else "",
-                self.graph or self._early_graph([closed, *reversed(outer)]),
-                after is not closed.before,
-                closed.matches,
-                (closed.before, after),
+                parent=outer[-1].name if outer else "",
+                graph=self.graph or self._early_graph([closed, *reversed(outer)]),
+                changed=after is not closed.before,
+                matches=closed.matches,
+                modules=(closed.before, after),
             )
         )
 
     def _early_graph(self, running: Sequence[_Open]) -> str:
-        """Return the name of a graph that is not yet split into forward and backward."""
-        names = [each.hook or each.subsystem for each in running]
-        return "dynamo" if any(name.startswith("pre_grad") for name in names) else "joint"
+        """Return the name of a graph that is not yet split into forward and backward.
+
+        Args:
+            running: the pass, and those that run it.
+        """
+        early = any((run.hook or run.subsystem).startswith("pre_grad") for run in running)
+        return "dynamo" if early else "joint"
 
     def matching(self, apply: Callable[[], int]) -> int:
-        """Add the matches to the run of the patterns, and to the passes that apply them."""
+        """Apply patterns, and return the number of matches.
+
+        The matches are added to the run of the patterns, and to the passes that apply them.
+        """
         earlier = len(self.runs)
         count = apply()
+        # `apply` runs the patterns inside `enter` and `leave`, which record the last run.
         if len(self.runs) > earlier:
             self.runs[-1] = replace(self.runs[-1], matches=count)
         for outer in self._running():
@@ -162,6 +182,7 @@ class PassRecorder:
         return count
 
     def _running(self) -> list[_Open]:
+        """Return the running passes, outermost first, without those that only run others."""
         return [each for each in self._open if each is not None]
 
     def _state(self, gm: fx.GraphModule) -> LazyCopy:

@@ -45,6 +45,10 @@ class Frame:
 
     Attributes:
         inputs: (role, name) of each input of Dynamo's graph.
+        _attributes: (role, name) of the named tensors that are attributes of Dynamo's graph.
+        _placeholders: names of the inputs.
+        _forward: the last converted forward, for its backward.
+        _returned: the last outputs, by `id`, with their positions.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class Frame:
 
         @functools.wraps(compiled)
         def run(*args: Any, **kwargs: Any) -> Any:
+            """Run the compiled frame."""
             outputs = compiled(*args, **kwargs)
             for position, value in enumerate(outputs if isinstance(outputs, tuple | list) else ()):
                 if isinstance(value, torch.Tensor):
@@ -94,6 +99,7 @@ class Frame:
 
     def dynamo(self, gm: fx.GraphModule, kind: GraphKind) -> Converted:
         """Convert Dynamo's own graph."""
+        # No graph is known for which the lengths differ.
         inputs = dict(zip(self._placeholders, self.inputs, strict=False))
         naming = Naming(inputs, self._named.modules, input_order=self._named.input_order())
         converted = convert(
@@ -176,11 +182,11 @@ def _is_of_compiler(error: Exception) -> bool:
     if isinstance(error, torch_private.get("dynamo_exception")):
         return not isinstance(error, torch_private.get("unsupported"))
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # The innermost frame that belongs to one of them decides.
     for frame in reversed(frames):
         file = frame.f_code.co_filename
-        if file.startswith(_GENERATED):
-            return True
-        if str(frame.f_globals.get("__name__")).startswith(_GENERATED_BY_INDUCTOR):
+        module = str(frame.f_globals.get("__name__"))
+        if file.startswith(_GENERATED) or module.startswith(_GENERATED_BY_INDUCTOR):
             return True
         if any(is_torch_file(file, *entry) for entry in _ENTRIES):
             continue
@@ -203,6 +209,7 @@ _IS_CAUSAL = "_detect_is_causal_mask"
 
 
 def _line(file: str, line: int, within: str = "") -> str:
+    """Return file, line, `within` and the source code."""
     code = linecache.getline(file, line).strip()
     return f"{relative(file)}:{line}{within}{': ' if code else ''}{code}"
 
@@ -228,9 +235,9 @@ def why_nothing(compiled: Iterable[Compilation]) -> str:
             "Dynamo found no tensor operations to compile: the target computes nothing, or only in "
             f"code that torch.compiler.disable excludes or Dynamo skips{_DISPATCH}"
         )
+    # The stack begins in the test. Leave out all up to our call of the target, unless that is all.
     own_frames = [number for number, frame in enumerate(report.frames) if is_own_file(frame[0])]
-    stack = report.frames[own_frames[-1] + 1 :] if own_frames else report.frames
-    stack = stack or report.frames
+    stack = report.frames[max(own_frames, default=-1) + 1 :] or report.frames
     users = [frame for frame in stack if is_user_file(frame[0])]
     user_file, user_line, user_function, _ = (users or stack)[-1]
     file, line, function, _ = stack[-1]
@@ -262,6 +269,7 @@ def named_backend(backend: Callable[..., Any], name: str) -> Callable[..., Any]:
     """
 
     def compile(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        """Call the backend."""
         try:
             return backend(gm, example_inputs)  # type: ignore[no-any-return]
         except Exception as error:
@@ -333,7 +341,7 @@ class Backend:
         self.bypass_search = BypassSearch(self.named.modules, patches, sees_aot=sees_aot)
 
     def __call__(self, gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """Compile Dynamo's graph of one frame."""
+        """Compile Dynamo's graph of one frame. Dynamo calls this."""
         frame = Frame(gm, example_inputs, self.named, self.canon)
         with self.islands.suspended():
             self.bypass_search.keep(gm, example_inputs)
@@ -342,7 +350,7 @@ class Backend:
     def compile(
         self, frame: Frame, gm: fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
-        """Return what runs Dynamo's graph."""
+        """Record Dynamo's graph or what it is lowered to, and return the callable that runs it."""
         raise NotImplementedError
 
     def run(
@@ -358,7 +366,8 @@ class Backend:
             CaptureError: if torch.compile is switched off, or if code ran that cannot be recorded,
                 with its place.
         """
-        if setting := switched_off():  # since a capture, which is compared now
+        # `capture` has checked this, but a later comparison with a capture runs a step again.
+        if setting := switched_off():
             raise CaptureError(setting)
         invocation = self.step.invocation
         options = {

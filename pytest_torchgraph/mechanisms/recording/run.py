@@ -1,7 +1,8 @@
-"""Raises an error if code ran unrecorded in a step, for example in a thread.
+"""Runs a step under a recorder, and raises an error if code ran unrecorded in the step.
 
-A dispatch mode is active in one thread only. Computations in other threads are not recorded. They
-are noticed only if the step uses their results, or if they write to its tensors.
+`run_noted` starts the recorder, and `refuse_unseen` raises. A dispatch mode is active in one thread
+only, so computations in other threads are not recorded. They are noticed only if the step uses
+their results, or if they write to its tensors (`UnseenWrites`).
 """
 
 from __future__ import annotations
@@ -66,14 +67,15 @@ class UnseenWrites:
 
     Attributes:
         unseen: writes by code that was not recorded.
+        is_following: whether `follow` is running an op.
     """
 
     def __init__(self, recorder: RecordingMode):
         self.unseen: list[Write] = []
         self.is_following = False
         self._recorder = recorder
-        self._tracked: dict[int, _TrackedTensor] = {}
-        self._own: Counter[int] = Counter()
+        self._tracked: dict[int, _TrackedTensor] = {}  # by `id` of the tensor
+        self._own: Counter[int] = Counter()  # recorded writes, by storage
         for tensor in [*recorder.named.all_tensors(), *recorder.alive()]:
             self._tracked.setdefault(
                 id(tensor), _TrackedTensor(weakref.ref(tensor), _count(tensor), 0)
@@ -82,7 +84,13 @@ class UnseenWrites:
     def follow(
         self, op: Any, run: Callable[..., _R], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _R:
-        """Run a recorded op, and count its writes as recorded."""
+        """Run a recorded op, and count its writes as recorded.
+
+        Args:
+            op: the op.
+            run: the recorder's `__torch_dispatch__`, which calls this method unless `is_following`.
+            args, kwargs: the arguments of the op.
+        """
         self.look_at(args, kwargs)
         self.is_following = True
         try:
@@ -119,6 +127,7 @@ class UnseenWrites:
             tracked = self._tracked.get(id(tensor))
             if tracked is None or tracked.tensor() is not tensor:
                 storage = self._storage(tensor)
+                # The counter of memory that the op made starts at 0.
                 base = bases.get(storage) or _TrackedTensor(_no_tensor, 0, self._own[storage])
                 self._tracked[id(tensor)] = base._replace(tensor=weakref.ref(tensor))
 
@@ -150,11 +159,17 @@ class UnseenWrites:
 
 
 def _no_tensor() -> None:
-    """Return `None`, like a weak reference to a tensor that is gone."""
+    """Return `None`, like a weak reference to a tensor that is gone.
+
+    It stands for the reference until the tensor's own replaces it.
+    """
 
 
 def _count(tensor: torch.Tensor) -> int:
-    """Return autograd's version counter of a tensor, shared with its views."""
+    """Return autograd's version counter of a tensor, shared with its views.
+
+    An inference tensor has none: 0.
+    """
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -184,6 +199,7 @@ def threads_started(recorder: RecordingMode, ignored: Callable[[], bool]) -> Ite
     before = threading.getprofile()
 
     def begins(frame: FrameType, event: Any, argument: Any) -> None:
+        """Note the current thread, as its profile hook."""
         thread = threading.current_thread()
         # Python calls the profile hook in the new thread before `run`, so no write is missed.
         if not ignored() and not _module_of(thread).startswith(_COMPUTE_NOTHING):
@@ -214,6 +230,8 @@ def run_noted(
 ) -> list[str]:
     """Run a step under a recorder, and return the names of the threads that it started.
 
+    Calls of precompiled code are noted in `recorder.precompiled`.
+
     Args:
         step: the step.
         recorder: records the forward and the backward.
@@ -225,6 +243,7 @@ def run_noted(
 
     @contextmanager
     def recording(*, backward: bool) -> Iterator[None]:
+        """Create the context of the forward or the backward."""
         recorder.introduce_inputs(step, backward=backward)
         with around(), recorder.recording(backward=backward), on_method_call(note):
             yield
@@ -267,20 +286,21 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
                 f"{subject} changed{location}, but no recorded op wrote to it. Perhaps {started}, "
                 "started during the capture, did: write to it in the thread that calls the target"
             )
-    for line in recorder.precompiled:
+    for line in recorder.precompiled:  # the first one
         raise unrecorded(
             f"code of torch.compiler.precompile ran{at_line(line)}. Capture the original function"
         )
     for unknown_input in recorder.unknown_inputs:
+        tensor = _describe_tensor(unknown_input.line)
         if unknown_input.age == "outside":
-            method, line = recorder.handed_over[0]
+            method, line = recorder.handed_over[0]  # a tensor is "outside" only if there is one
             location = at_line(line)
             if line is not None and line == unknown_input.line:
                 location = " at the same line"
             raise unrecorded(
-                f"another library may have computed {_describe_tensor(unknown_input.line)}. The "
-                f"library got a tensor by .{method}(){location}. Compute the result with torch, or "
-                "compute it before the capture and pass it as an argument"
+                f"another library may have computed {tensor}. The library got a tensor by "
+                f".{method}(){location}. Compute the result with torch, or compute it before the "
+                "capture and pass it as an argument"
             )
         if unknown_input.age == "before" or (unknown_input.age == "unknown" and not threads):
             continue
@@ -291,9 +311,9 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             "started before the capture"
         )
         raise unrecorded(
-            f"{_describe_tensor(unknown_input.line)} is not a parameter, buffer or argument of the "
-            f"target, and not the result of a recorded op. {reason}. Compute the tensor inside the "
-            "target, in the thread that calls the target, or pass it as an argument"
+            f"{tensor} is not a parameter, buffer or argument of the target, and not the result of "
+            f"a recorded op. {reason}. Compute the tensor inside the target, in the thread that "
+            "calls the target, or pass it as an argument"
         )
 
 
@@ -307,6 +327,7 @@ def _module_of(thread: threading.Thread) -> str:
 
 
 def _describe_tensor(line: Line | None) -> str:
+    """Return how a message names an unknown input that appeared at a line."""
     if line is None:
         return "a tensor that the target returns or keeps"
     return f"a tensor first used at {format_line(line)}"
