@@ -77,7 +77,7 @@ class Fx:
                 "the tensor as an argument, or capture via 'dynamo', 'aot' or 'dispatch'"
             )
         recorder = _FxRecorder(module, canon)
-        step.run(lambda *args, **kwargs: recorder.run(*_flatten(values)))
+        step.run(lambda *args, **kwargs: recorder.run(*_flatten(values, signature)))
         kind: GraphKind = "forward" if step.ran_backward else "inference"
         inputs = _inputs(module.graph, self.concrete_args or {})
         modules = invocation.named.modules
@@ -204,11 +204,12 @@ class _OpDetector(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-c
         return func(*args, **(kwargs or {}))
 
 
-def _flatten(values: dict[str, Any]) -> list[Any]:
+def _flatten(values: dict[str, Any], signature: inspect.Signature) -> list[Any]:
     """Return the values in the order of the placeholders, with `*args` expanded."""
     flat: list[Any] = []
     for name, value in values.items():
-        flat.extend(value if name == "args" and isinstance(value, tuple) else [value])
+        is_expanded = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        flat.extend(value if is_expanded else [value])
     return flat
 
 

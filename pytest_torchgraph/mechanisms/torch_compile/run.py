@@ -286,7 +286,7 @@ def switched_off() -> str:
     disabled = torch_private.compile_is_disabled()
     if disabled:
         return f"torch.compile is disabled by {disabled}"
-    if torch_private.stance() not in ("default", "eager_then_compile"):
+    if torch_private.stance() != "default":
         return (
             "torch.compile compiles nothing under "
             f"torch.compiler.set_stance({torch_private.stance()!r}): capture under the default "
