@@ -93,7 +93,7 @@ def render(
         raise ValueError(f"cannot draw {path.name!r}: the suffix must be one of {SUFFIXES}")
     source = _digraph(subject, heat).source
     renderer, problems = write(source, path, kind, PATIENCE)
-    if kind != "dot" and renderer is None:
+    if kind != "dot" and renderer is None:  # DOT needs no renderer
         raise TorchGraphError(
             f"cannot draw {path}: {'; '.join(problems)}. To draw pictures, {INSTALL}. "
             "A path that ends in .dot needs neither of these."
@@ -104,6 +104,7 @@ def render(
 def _digraph(
     subject: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph, heat: HeatFigure | None
 ) -> graphviz.Digraph:
+    """Return the DOT of what `render` accepts; see `render` for the arguments and errors."""
     from ..graph.diff import GraphDiff
     from . import program
     from .difference import diff_to_dot
