@@ -19,6 +19,7 @@ MOST_OPS, MOST_EVENTS = 5, 4
 """Maximum number of ops, and of breaks and of recompiles, to list for a function."""
 _SECONDS = re.compile(r"\b\d+\.\d s\b")
 _CALL = re.compile(r"= (?:torch\.ops\.(\w+\.\w+)[\w.]*|[\w.]*?(\w+))\(")
+"""A call in the text of a graph. One of the two groups is the op, the other is empty."""
 _STAGES = (("forward", "inference", "backward"), ("dynamo",), ("compiled_autograd",))
 """Stages of which one has the ops of a compilation: the first that was printed."""
 _RECOMPILE = ("file", "line", "function", "reasons", "hint", "limit_hit")
@@ -69,6 +70,12 @@ def data(capture: Capture) -> dict[str, Any]:
 
 
 def _function(record: WatchRecord, compilations: Sequence[Compilation]) -> dict[str, Any]:
+    """Return what a log says about one function, as plain data.
+
+    Args:
+        record: the record of the process.
+        compilations: all compilations of the function, in order.
+    """
     from ..convert.source_lines import relative
 
     first = compilations[0]
@@ -79,6 +86,7 @@ def _function(record: WatchRecord, compilations: Sequence[Compilation]) -> dict[
     return {
         "function": first.function,
         "file": relative(first.file) if first.file else "",
+        # The pieces of a function after a graph break begin further down.
         "line": min(c.line for c in compilations),
         "compilations": len(compilations),
         "graphs": len(texts),
@@ -91,14 +99,17 @@ def _function(record: WatchRecord, compilations: Sequence[Compilation]) -> dict[
 
 
 def _cost(function: dict[str, Any]) -> tuple[int, float]:
+    """Return the sort key of a function: its breaks and recompiles, then its compile time."""
     return len(function["graph_breaks"]) + len(function["recompiles"]), function["seconds"]
 
 
 def _total(process: dict[str, Any], name: str) -> Any:
+    """Return the sum of a number over all functions of a process."""
     return sum(function[name] for function in process["functions"])
 
 
 def _lines(process: dict[str, Any]) -> Iterator[str]:
+    """Yield the totals of a process, its caches, and a paragraph for each function."""
     functions = process["functions"]
     yield ", ".join(
         [

@@ -154,9 +154,7 @@ def _category_of(op: str) -> str:
         return "collective"
     if namespace not in _OWN_NAMESPACES and _COLLECTIVES.fullmatch(name):
         return "collective"
-    name = name.strip(
-        "_"
-    )  # of a private op, as `_softmax`, or one that writes its input, as `add_`
+    name = name.strip("_")  # private as `_softmax`, or in place as `add_`
     base = re.sub(r"_(backward|grad|jvp)\w*$", "", name)
     # The derivative of an op has the category of the op. Only that of a dropout differs: it
     # multiplies by the mask of the forward, and draws no numbers.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..graph.diff import Change, GraphDiff, GraphPair, pairs_with_breaks
+from ..graph.diff import Change, Finding, GraphDiff, GraphPair, pairs_with_breaks
 from ..graph.model import Graph, Node
 from ..graph.text import ops_in_words
 from ..words import counted
@@ -77,9 +77,26 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     )
     # A finding of whole graphs has no place in a drawing of nodes.
     findings = [finding for finding in diff.findings if not finding.of_graph]
-    places = [place for finding in findings for place in finding.places]
+    shown = _add_pairs(scene, diff, findings)
+    edits, follows = _set_marks(scene, findings, shown)
+    # Consequences come after all edits, and with less context: if there is no room for all boxes,
+    # they are folded first.
+    focus = scene.around(edits, hops)
+    later = [box for box in follows if box not in edits]
+    focus += [*later, *scene.around(later, min(hops, 1))]
+    return draw(scene, MAX_BOXES, [*dict.fromkeys(focus)], compact=True)
+
+
+def _add_pairs(scene: Scene, diff: GraphDiff, findings: Iterable[Finding]) -> dict[int, Box]:
+    """Add the graphs of a difference to a scene, the two graphs of a pair as one.
+
+    Returns:
+        the box that shows each node that differs, keyed by `id(node)`.
+    """
+    places = (place for finding in findings for place in finding.places)
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
     shown: dict[int, Box] = {}
+    # Names of equal nodes by the `id`s of both graphs, and also by both names.
     partners: dict[Hashable, Mapping[str, str]] = {}
     for part in [of_ranks for _, of_ranks in diff.parts] or [diff]:
         for before, after, names in part.origins.matched() if part.origins else ():
@@ -102,6 +119,23 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
         else:
             overlay.add_to(scene)
             shown |= overlay.shown
+    return shown
+
+
+def _set_marks(
+    scene: Scene, findings: Sequence[Finding], shown: Mapping[int, Box]
+) -> tuple[dict[Box, int], dict[Box, int]]:
+    """Set, on the marks of the boxes, the number of places and which are consequences.
+
+    Args:
+        scene: the scene. If an edit has several places, its line above the drawing says so.
+        findings: the findings.
+        shown: the box that shows each node that differs, keyed by `id(node)`.
+
+    Returns:
+        the boxes of the edits and those of the consequences, each in the first place of its
+        finding, with the number of places.
+    """
 
     def boxes_of(changes: Iterable[Change]) -> list[Box]:
         nodes = (id(node) for change in changes for node in (change.after, change.before))
@@ -109,7 +143,7 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
 
     edits: dict[Box, int] = {box: 1 for box in scene.boxes if box.fixed is not None}
     follows: dict[Box, int] = {}
-    further: set[Box] = set()
+    further: set[Box] = set()  # in the other places, which are not drawn by themselves
     for finding in findings:
         first, *others = finding.places
         times = len(finding.places)
@@ -127,6 +161,7 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
         if box not in edits and box not in follows and box not in further
     }
     # A node that is edited somewhere is drawn as an edit, not as a consequence.
+    places = [place for finding in findings for place in finding.places]
     edited = {*edits, *boxes_of(change for place in places for change in place.changes)}
     for place in places:
         for box in {*boxes_of(place.consequences)} - edited:
@@ -138,12 +173,7 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
         box.mark.times = times
     if any(times > 1 for times in counts.values()):
         scene.by_change += f"; {TIMES}: number of places (only the first is drawn)"
-    # Consequences come after all edits, and with less context: if there is no room for all boxes,
-    # they are folded first.
-    focus = scene.around(edits, hops)
-    later = [box for box in follows if box not in edits]
-    focus += [*later, *scene.around(later, min(hops, 1))]
-    return draw(scene, MAX_BOXES, [*dict.fromkeys(focus)], compact=True)
+    return edits, follows
 
 
 def _whole_graph(pair: GraphPair) -> Box:
@@ -206,7 +236,8 @@ class _Overlay:
             box.side, box.graph = "before", after.name
         for box in self.new.boxes.values():
             box.side = "" if box in partnered else "after"
-        # A consequence can be a node that the lists have as equal: only its finding names it.
+        # The lists lack some changes that a finding has: the return of a graph whose saved values
+        # alone changed.
         listed = [*pair.changes()]
         ids = {id(new or old) for _, old, new in listed}
         own = {id(node) for graph in (before, after) for node in graph.nodes}

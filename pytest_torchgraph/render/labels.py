@@ -276,7 +276,7 @@ def change_lines(mark: Mark, node: Node) -> list[Line]:
     else:
         lines = list(_compared(before, after))
         if mark.kind == "rewired":
-            # One of the nodes may read more values; a line shows only a value that replaced another.
+            # One of the nodes may read more values. A line shows only replaced values.
             operands = zip(before.refs, after.refs, strict=False)
             replaced = [(old, new) for old, new in operands if old != new]
             lines += [line for pair in replaced[:MAX_OPERANDS] for line in _both(*pair)]

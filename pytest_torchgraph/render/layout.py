@@ -67,8 +67,8 @@ def fold(
         inside = paths[part.start : part.stop]
         depth = len(common_prefix((min(inside), max(inside))))  # of all, as the order is by item
         numbers = range(part.start, part.stop)
-        # Neighbours in the same child of the cluster are one run. A box directly in the cluster is a
-        # run of its own, by its number.
+        # Neighbours in the same child of the cluster are one run. A box directly in the cluster is
+        # a run of its own, by its number.
         runs = [[*run] for _, run in groupby(numbers, lambda n: paths[n][depth : depth + 1] or n)]
         size = -(-len(runs) // FANOUT)  # rounded up, so that there are at most `FANOUT` parts
         return [

@@ -92,12 +92,7 @@ def _is_fx(value: object) -> bool:
 
 def _article(kind: type) -> str:
     """Return the full name of a class, preceded by "a" or "an"."""
-    name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    return with_article(name)
+    return with_article(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."))
 
 
 def _running_torch() -> str:

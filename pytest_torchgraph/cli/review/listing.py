@@ -59,6 +59,7 @@ def markdown(pending: PendingUpdates) -> Iterator[str]:
 
 def data(pending: PendingUpdates) -> dict[str, Any]:
     """Return the chosen causes and updates as JSON values, including accepted causes."""
+    # Only these can be accepted. The key "waiting" of a cause also has refused files.
     waiting = {name for name, (state, _) in pending.states.items() if state == "waits"}
     return {
         "directory": pending.directory,
@@ -124,6 +125,7 @@ def notes(pending: PendingUpdates, cause: NumberedCause) -> str:
     files = counted(len(cause.updates), "file")
     accepted = f"{stored} of {files} already accepted" if stored else ""
     causes = pending.count_causes(tuple(open_names))
+    # One more than listed, because the cause itself is among them.
     others = [
         f"{counted(files, 'file')} also {'has' if files == 1 else 'have'} cause {number}"
         for number, files in causes[: MAX_OTHERS + 1]
