@@ -1,4 +1,9 @@
-"""The entry point `capture`, and the value of the `graph_capture` fixture."""
+"""The entry point `capture`, and the value of the `graph_capture` fixture.
+
+`capture` checks its arguments, and calls `_run`, which runs the target through a mechanism and
+restores what the run changed. `_comparison` makes the functions that run the target again, for
+`assert_matches_eager`, and `_contents` puts all into the `Contents` of a `Capture`.
+"""
 
 from __future__ import annotations
 
@@ -181,6 +186,7 @@ def capture(
     need_torch()
     mechanism = _mechanism(via)
     own_options = {"loss_fn": loss_fn, "backward": backward, "device": device}
+    # The defaults become `None`, which means that an option was not passed.
     _check_target(
         target,
         {
@@ -194,6 +200,8 @@ def capture(
     named_updates = _updates(updates, warmup, mechanism, {**own_options, "fake": fake or None})
     _check_options(target, kwargs)
     callback = None
+    # The mechanism compiles what the user passed to `torch.compile`. `callback` holds the user's
+    # backend, for comparisons.
     if mechanism.name in COMPILING and named_updates is None:
         callback = torch_private.callback_of(target)
         target = torch_private.uncompiled(target)
@@ -223,7 +231,14 @@ def capture(
 
 
 class _StepResult(NamedTuple):
-    """A finished step and its records."""
+    """A finished step and its records.
+
+    Attributes:
+        step: the step.
+        captured: what the mechanism captured.
+        outcome: the results to compare with those of an eager run; `None` for a training step.
+        record: the compiler's record; `None` if the mechanism compiles nothing.
+    """
 
     step: Step
     captured: Captured
@@ -246,6 +261,7 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
     meshes = torch_private.meshes_of(invocation.named.all_tensors())
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     if mechanism.name in RESETTING:
+        # Dynamo then calls `note_all` while it traces, instead of tracing into it.
         torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
     # Nobody sees the writes of the warm-up.
     sees_writes = mechanism.name == "dispatch" and not invocation.warmup
@@ -260,12 +276,13 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
             with HUB.recording(recorder), dimensions:
                 captured = mechanism.capture(step, CanonicalNames())
         except Exception as error:
+            # Add whose error it is: the target's, which also raises eagerly, or the compiler's.
             if mechanism.name in COMPILING | {"fx"}:
                 tell_whose(error, invocation, saved, mechanism.name)
             raise
         outcome = None if updates is not None else outcome_of(step)
     if outcome is not None:
-        outcome = outcome.finished(saved)
+        outcome = outcome.finished(saved)  # after the state is restored
     saved.release()
     return _StepResult(step, captured, outcome, None if recorder is None else record_of(recorder))
 
@@ -286,7 +303,7 @@ def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerC
             )
         if incomparable:
             raise CaptureError(incomparable)
-        if comparable is None:
+        if comparable is None:  # this run drew the random numbers that an eager run draws
             return outcome
         return eager_run.run(lambda s: comparable.capture(s, CanonicalNames()))
 
@@ -321,7 +338,12 @@ def _search(
 def _contents(
     mechanism: Mechanism, ran: _StepResult, comparison: EagerComparison | None
 ) -> Contents:
-    """Return the contents of a captured step. Graphs are numbered now, unless deferred."""
+    """Return the contents of a captured step. Graphs are numbered now, unless deferred.
+
+    The source of the graphs has one of three forms. A function builds them on first use, and
+    `Built` graphs are those of recorded ops: neither has live torch.fx modules. Otherwise it is a
+    list of converted torch.fx graphs.
+    """
     captured, named_modules = ran.captured, ran.step.invocation.named
     classes, own_modules = named_modules.classes(), named_modules.own_modules()
 
@@ -329,6 +351,7 @@ def _contents(
         named_graphs = numbered(graphs, classes, own_modules)
         if not any(node.is_call for graph in named_graphs for node in graph.nodes):
             why = captured.why_none
+            # Without a reason, or with the beginning of one, the compiler's record says the rest.
             if ran.record is not None and (not why or why.endswith(": ")):
                 why += why_nothing(ran.record.compiled)
             why = why or (
@@ -352,15 +375,17 @@ def _contents(
             training=captured.training,
             find_frozen=functools.partial(_frozen, mechanism, ran.step, ()),
         )
-        if not callable(source):
+        if not callable(source):  # number the graphs now: a capture of nothing is an error here
             contents.build()
         return contents
+    # Without a graph break, no number in the output was read from a tensor.
     unbroken = ran.record is not None and not ran.record.breaks
 
     def finished(graphs: tuple[Graph, ...], converted: Sequence[Converted]) -> tuple[Graph, ...]:
         return with_output(graphs, converted, ran.step.output, named_modules, unbroken=unbroken)
 
     graphs = finished(named(conversion.graph for conversion in source), source)
+    # Pairs of a graph and its conversion, at the capture's level and then at the further levels.
     live = list(zip(graphs, source, strict=True))
     levels = {}
     for level, converted in captured.levels.items():
@@ -434,7 +459,7 @@ def _with_cuts(islands: Islands, breaks: Sequence[GraphBreak]) -> list[StepCall]
     # A frame that Dynamo skips has no line at which it is divided: in each module, it is divided
     # first where code runs that it called.
     at_line = {id(cut.graph_break) for cut in cuts if cut is not None and cut.direct}
-    found: set[tuple[int, str]] = set()
+    found: set[tuple[int, str]] = set()  # a break and a module in which its cut is found
     for number, (cut, division) in enumerate(zip(cuts, islands.divisions, strict=True)):
         cause = None if cut is None else cut.graph_break
         if cause is None or division is None or id(cause) in at_line:
@@ -475,6 +500,7 @@ class GraphCapture:
         return "<graph_capture>"
 
 
+# `help(graph_capture)` then shows the docstring of `capture`.
 functools.update_wrapper(GraphCapture.__call__, capture, assigned=("__doc__",), updated=())
 
 
@@ -488,7 +514,12 @@ def _updates(
     """Check the options of a training step, and return what it changes; `None` for other targets.
 
     Args:
-        others: options that a training step excludes.
+        updates, warmup: the options, as passed to `capture`.
+        mechanism: the mechanism.
+        others: options that a training step excludes, by name; `None` for one that was not passed.
+
+    Raises:
+        TypeError, ValueError, CaptureError: see `capture`.
     """
     if warmup is not None:
         if updates is None:
@@ -515,6 +546,7 @@ def _updates(
 
 
 def _mechanism(via: Any) -> Mechanism:
+    """Return the mechanism of an argument `via=`. Refuse anything else, with what to pass."""
     if isinstance(via, str):
         if via in MECHANISMS:
             return MECHANISMS[via]()
@@ -525,6 +557,7 @@ def _mechanism(via: Any) -> Mechanism:
     if isinstance(via, type) and isinstance(getattr(via, "name", None), str):
         raise TypeError(f"via={via.__name__}: pass an instance, {via.__name__}()")
     if isinstance(via, Mechanism):
+        # A user's mechanism checks its own options.
         if type(via) in MECHANISMS.values():
             check_options(via)
         return via
@@ -535,6 +568,7 @@ def _mechanism(via: Any) -> Mechanism:
 
 
 def _one_of(texts: Iterable[str]) -> str:
+    """Return texts as alternatives: `a, b or c`."""
     *all_but_last, last = texts
     return f"{', '.join(all_but_last)}{' or ' if all_but_last else ''}{last}"
 
@@ -579,6 +613,12 @@ def _check_modules(named: NamedTensors) -> None:
 
 
 def _check_target(target: Any, own_options: dict[str, Any]) -> None:
+    """Refuse a target that cannot be captured, or with a parameter that `capture` takes for itself.
+
+    Args:
+        target: the target.
+        own_options: the options of `capture`, by name; `None` for one that was not passed.
+    """
     if not callable(target):
         raise TypeError(
             f"the target must be a module or another callable, not {type(target).__name__}: write "
@@ -623,6 +663,7 @@ def _check_options(target: Any, kwargs: dict[str, Any]) -> None:
     )
     passed = takers.keys() & kwargs.keys()
     declared = _declared_parameters(target) if passed else None
+    # Without a signature, or with `**kwargs`, the target may accept the name.
     if declared is None or any(p.kind is p.VAR_KEYWORD for p in declared.values()):
         return
     for name in sorted(passed - declared.keys()):
@@ -638,7 +679,11 @@ def _name_target(target: Any) -> str:
 
 
 def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequence[Kernel]] | None:
-    """Return a function that reads the kernels and sets the names of their graphs."""
+    """Return a function that reads the kernels and sets the names of their graphs.
+
+    The kernels as read have the number of their graph in place of its name. Return `None` if there
+    is no generated code.
+    """
     read_kernels = captured.kernels
     if read_kernels is None:
         return None
@@ -648,6 +693,7 @@ def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequen
 
 
 def _check_device(result: Capture) -> None:
+    """Refuse a capture without a graph on the device of the running test's `graph_device`."""
     expected = CONTEXT.device
     if expected is None:
         return

@@ -52,7 +52,10 @@ class EagerPart(NamedTuple):
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that calls `make` on its first call, and releases it afterwards."""
+    """Return a function that calls `make` on its first call, and releases it afterwards.
+
+    A call that raises leaves `make` for the next call.
+    """
     pending, results = [make], []
 
     def get() -> T:
@@ -123,6 +126,7 @@ class Contents:
             "training",
         ):
             if (make := getattr(self, name)) is not None:
+                # The class is frozen. `replace` wraps a function again: both share one result.
                 object.__setattr__(self, name, once(make))
 
     @classmethod
@@ -148,6 +152,7 @@ class Contents:
                 for _ in range(graph.runs)
                 for call in calls((graph,))
             ]
+            # A file without eager graphs may be of a release that did not record eager ops.
             return EagerPart(eager, ops or None, None) if eager or sees_eager else None
 
         graphs = tuple(compiled)
@@ -208,7 +213,10 @@ class Contents:
 
     @cached_property
     def program(self) -> tuple[Graph, ...]:
-        """All graphs in program order, each eager graph after its predecessor."""
+        """All graphs in program order, each eager graph after its predecessor.
+
+        The first read also sets `Graph.calls`, which is known only with all graphs.
+        """
         eager = () if self._eager_part is None else self._eager_part.graphs
         program = [graph for after, graph in eager if after < 0]
         for number, graph in enumerate(self.graphs):
@@ -294,7 +302,7 @@ class Contents:
 
     def finished_for_rank(self, rank: int) -> Contents:
         """Return the contents of a rank, with deferred work done and without the target."""
-        _ = self.program
+        _ = self.program  # builds the graphs
         return replace(self, rank=rank, comparison=None)
 
     def only(self, within: Any, function: str | None) -> Contents:
