@@ -531,7 +531,6 @@ class CapturedGraphs(Subject):
         """`program` with AOTAutograd's graphs instead of the graphs derived from them.
 
         Inductor changes AOTAutograd's graphs, and compiled autograd traces the backward ones again.
-        again.
         """
         contents = self._contents
         at_aot = any(graph.level in ("post_grad", "compiled_autograd") for graph in contents.graphs)

@@ -197,10 +197,16 @@ class Observed(CapturedGraphs):
         return self._recorded(find, "frozen numbers are", TRAINING)()
 
     def _events(self, asked: str, phase: str | None = None) -> tuple[detect.Event, ...]:
-        """Return all syncs and transfers; see `_need_sync_record`."""
+        """Return all syncs and transfers of a phase, of the whole step for `None`.
+
+        Args:
+            asked: what the user asked for, for the message; see `_need_sync_record`.
+            phase: see `Capture.phase`.
+        """
         contents = self._contents
+        # A recorded call names its graph, and the call of a method its phase.
         names = None if phase is None else {phase, *(g.name for g in self._of_phase(phase))}
-        if contents.calls is not None:
+        if contents.calls is not None:  # via "dispatch", which records every call
             return detect.recorded_events(contents.calls.of_graphs(names))
         record = self._need_sync_record(asked)
         graphs = [graph for graph in self.graphs if names is None or graph.name in names]
@@ -223,6 +229,7 @@ class Observed(CapturedGraphs):
             CaptureError: if the capture cannot record what is asked for.
         """
         record = self._contents.record
+        # Only an export of this process: the file of one has another origin.
         if record is None and not (self.via == "export" and not self._contents.origin):
             raise self._unavailable(
                 f"{asked} are",
@@ -317,6 +324,7 @@ class Observed(CapturedGraphs):
     @cached_property
     def _lacks_backward(self) -> bool:
         """True if an output of the target requires a gradient, and no backward ran."""
+        # The output is also `None` if no target was called.
         if self._contents.returned is None or any(g.kind == "backward" for g in self.program):
             return False
         from ..mechanisms.step import output_leaves
@@ -406,7 +414,7 @@ class Observed(CapturedGraphs):
         self._need_run_counts()
         recomputed = self._recomputed_if_known
         costs = by_module(self.program, depth, recomputed=recomputed)
-        if self._lacks_backward:
+        if self._lacks_backward:  # the saved bytes are unknown, see `saved_bytes`
             return {path: replace(cost, saved_bytes=None) for path, cost in costs.items()}
         return costs
 

@@ -48,11 +48,12 @@ class _LazyCapture:
         return self._isolated_capture()(target, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_"):  # such as `__wrapped__`, which pytest reads during collection
             raise AttributeError(name)
         return getattr(self._isolated_capture(), name)
 
     def _isolated_capture(self) -> GraphCapture:
+        """Isolate the test, if there is one, and return the real `graph_capture`."""
         if self._test is not None:
             self._test.torchgraph_isolate()
         from .capture import GraphCapture

@@ -86,6 +86,7 @@ class Restart:
         cold_lookups = [
             event for compilation in self._cold.compiled for event in compilation.lookups
         ]
+        # A key that missed may hit later in the same start: two graphs can be equal.
         missed = {event.key for event in cold_lookups if event.state == "miss"}
         early_hits = [e for e in cold_lookups if e.state == "hit" and e.key not in missed]
         if early_hits:
@@ -151,7 +152,7 @@ def restart(
             f"via={via!r} has no caches: use via='inductor', or Inductor(...) with options"
         )
     check_options(mechanism)
-    mechanism.patches()
+    mechanism.patches()  # raises for an unknown mode or option
     if not callable(target):
         raise TypeError(f"the target must be callable, not {type(target).__name__}")
     if not calls:
@@ -192,7 +193,7 @@ class CallArguments(NamedTuple):
 
     def run(self) -> RestartHalf:
         """Reset Dynamo, compile the target and execute the calls."""
-        args, kwargs = self.arguments[0]
+        args, kwargs = self.arguments[0]  # any call: its names include the target's modules
         # torch.compile marks the module itself, so the marks are restored around it.
         with compile_marks_restored(self._invocation(self.target, args, kwargs).named):
             return self._run()

@@ -9,6 +9,9 @@
     pending              updates that `review` can make later
     inline, literals     `assert_graph_text`, and edits of the text in a test's source
 
+`GraphSnapshot.__eq__` converts the value (`program_of`), finds and reads the file (`_look_up`), and
+lets the comparison pass or fail, or writes the file (`_assert_program`).
+
 While a test runs, its stash holds a `Record`, the data for its report. This module imports only
 pytest, because every run imports it.
 """

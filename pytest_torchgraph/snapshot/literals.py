@@ -49,6 +49,7 @@ class SourceFile:
     def offset(self, line: int, column: int) -> int:
         """Return the index in `text` of a position from `ast`."""
         start = self.starts[line - 1]
+        # `ast` does not count the byte order mark. As a number, True is its length.
         mark = line == 1 and self.text.startswith("\ufeff")
         line_text = self.lines[line - 1][mark:] if line <= len(self.lines) else ""
         return start + mark + len(line_text.encode()[:column].decode())
@@ -112,6 +113,7 @@ def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
         None,
     )
     before = call.args[: position + 1]
+    # After a `*arguments`, positions are unknown.
     if len(before) > position and not any(isinstance(arg, ast.Starred) for arg in before):
         argument = argument or before[position]
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
@@ -135,11 +137,13 @@ def edit_of(source: SourceFile, literal: ast.Constant, lines: Iterable[str]) -> 
         raise TorchGraphError("the text consists of several literals: write a single one")
     prefix, quotes = opening[1], opening[2]
     triple = quotes * 3 if len(quotes) == 1 else quotes
+    # As the first line ends, "\n" for a file of one line without an end.
     # Python also accepts a lone "\r" as a line end.
     newline = next((line[len(line.rstrip("\r\n")) :] for line in source.lines), "") or "\n"
     indent = closing = source.indentation(literal.lineno)
     # After a backslash the logical line continues: `"""\` does not start a new line.
     if len(quotes) == 3 and literal.end_lineno != literal.lineno:
+        # The closing quotes have the indentation of the lines, or stand alone on their own.
         rows = [row.rstrip("\r\n") for row in _LINE.findall(old)]
         last = rows[-1][: -len(quotes)]
         indents = [_leading_space(row) for row in [*rows[1:-1], last] if row.strip()]
@@ -155,7 +159,7 @@ def edit_of(source: SourceFile, literal: ast.Constant, lines: Iterable[str]) -> 
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """Apply edits to a text.
+    """Apply edits to a text, the last first, so that the positions of the others stay valid.
 
     Raises:
         TorchGraphError: if two edits overlap.
@@ -174,5 +178,7 @@ def _leading_space(row: str) -> str:
 
 
 def _strings(segment: str) -> list[tokenize.TokenInfo]:
+    """Return the string literals in a piece of source."""
+    # In brackets, adjacent literals may be on several lines.
     tokens = tokenize.generate_tokens(io.StringIO(f"({segment})").readline)
     return [token for token in tokens if token.type == tokenize.STRING]

@@ -111,6 +111,7 @@ class SavedUpdate:
             TorchGraphError: for any other content, in one line.
         """
         try:
+            # Of another JSON value than an object, `pop` or its result raises one of those below.
             data = parse_json(read_bytes(path).decode("utf-8"))
             version = data.pop("torchgraph_update")
             if version not in (1, VERSION):
@@ -192,12 +193,8 @@ class SavedUpdate:
     @property
     def successor(self) -> str | None:
         """File of another release with an equal graph, if the update removes the target."""
-        names = (
-            name
-            for name, file_digest in self.digests.items()
-            if file_digest and name != self.target
-        )
-        return next(names, None)
+        existing = (name for name, file_digest in self.digests.items() if file_digest)
+        return next((name for name in existing if name != self.target), None)
 
 
 def pending_update(
@@ -226,6 +223,7 @@ def merge_updates(
 ) -> PendingUpdate | None:
     """Merge two comparisons of a test with the same file; `None` is a comparison that passed."""
     latest = later or earlier
+    # Also if one passed and one failed: the file would be right for one of them only.
     are_equal = earlier and later and (earlier.text, earlier.refused) == (later.text, later.refused)
     return latest if are_equal or latest is None else replace(latest, refused=SHARED_FILE)
 
@@ -236,7 +234,7 @@ def _store_one_graph(name: str, other: str) -> bool:
     stems = [release_in(path.stem)[0] for path in paths]
     # A long name is cut to make room for the release, and then ends with a digest of all of it.
     ends = {match[0] for stem in stems if (match := DIGEST_AT_END.search(stem))}
-    if len(ends) == 1:
+    if len(ends) == 1:  # the same digest, so compare what no cut removes
         stems = [stem[:SHORTEST_CUT] for stem in stems]
     return paths[0].parent == paths[1].parent and stems[0] == stems[1]
 

@@ -154,6 +154,7 @@ class Parts:
         """
         # Only what base64 consists of: no text that ends a script element, and no line end.
         packed = base64.b64decode(part, validate=True)
+        # gzip; one byte more than allowed, so that a text that is too long is noticed.
         stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
         text = stream.decompress(packed, self.most + 1)
         self.most -= len(text)
@@ -205,6 +206,7 @@ def captures_of(test: Mapping[str, Any]) -> list[Data]:
 
 
 def _ranks_disagree(ranks: Mapping[str, Any]) -> bool:
+    """Return True if ranks deadlock, or order their collectives in a way that can."""
     dangers = (
         equal_ranks["order"]["danger"] for equal_ranks in ranks["classes"] if equal_ranks["order"]
     )
@@ -217,6 +219,7 @@ def search_text(test: Mapping[str, Any]) -> str:
 
 
 def _search_words(test: Mapping[str, Any]) -> Iterable[object]:
+    """Yield what a search finds a test by: its names, ops, places, reasons and findings."""
     yield test["id"]
     yield test["message"]
     for capture in captures_of(test):

@@ -139,6 +139,7 @@ class RunData:
             AttributeError, TypeError, ValueError, LookupError: for a malformed page.
         """
         page: Data = decode(_PAGE, data, "page")
+        # The facts and comparisons are checked only: `Comparisons` and the audit convert them later.
         run: Data = decode(_RUN, parts.get(page["run"]), "run")
         texts = decode(list[str], parts.get(page["search"]), "search")
         decode(dict[str, TestFacts], run["facts"], "facts")
@@ -154,6 +155,7 @@ class RunData:
         )
 
     def _about(self) -> str:
+        """Return the line about the run: versions, tests without graphs, merged pages."""
         about = ", ".join(f"{name} {version}" for name, version in self.versions.items() if version)
         if self.others:
             about += f"; {counted(self.others, 'further test')} without graphs"
@@ -169,6 +171,7 @@ class RunData:
         from ...graph.diff import cost_text
 
         try:
+            # A single failed comparison has causes only if another test failed.
             comparisons = self.comparisons
             causes = comparisons.every_cause if len(failed) > 1 else comparisons.causes
         except Exception:  # the terminal summary reports this error
@@ -237,6 +240,7 @@ class Page:
         # pytest-xdist reports the test of a crashed worker itself, with `when` "???".
         crashed = report.when not in ("setup", "call", "teardown")
         if data is None and report.nodeid not in self.tests and not crashed:
+            # One of the three phases counts the test.
             self.others += report.when == "call"
             return
         if report.when == "setup" or crashed:  # a rerun replaces the earlier attempt
@@ -250,6 +254,7 @@ class Page:
                 test[part] += data.get(part, ())
         test["seconds"] += getattr(report, "duration", 0.0)
         outcome = "crashed" if crashed else self._outcome(report)
+        # A setup or teardown that passed says nothing about the test.
         if outcome != "passed" or report.when == "call":
             test["outcome"] = outcome
         if outcome in ("failed", "error", "crashed", "skipped", "xfailed"):
@@ -279,6 +284,7 @@ class Page:
         self.tests[test] = summary(data, self.parts.add({key: data[key] for key in DETAILS}))
 
     def _outcome(self, report: pytest.TestReport) -> str:
+        """Return the outcome of a phase, as in `_TEST`."""
         # The hook distinguishes xfail and xpass. `report.outcome` does not.
         status = self.config.hook.pytest_report_teststatus(report=report, config=self.config)
         category = str(status[0] if isinstance(status, tuple) else "")
@@ -331,6 +337,7 @@ class Page:
 
 
 def _new_test(report: pytest.TestReport) -> Data:
+    """Return the data of a test before its first phase."""
     path, line, _ = report.location
     return {
         "id": report.nodeid,
@@ -344,6 +351,7 @@ def _new_test(report: pytest.TestReport) -> Data:
 
 
 def _message(report: pytest.TestReport) -> str:
+    """Return the text of a failure, or the reason of a skip."""
     longrepr: Any = report.longrepr
     if isinstance(longrepr, tuple):  # a skip: file, line, reason
         return str(longrepr[2])

@@ -51,6 +51,7 @@ class Workspace:
         return self._path_of_file[file]
 
     def _paths(self, file: str) -> Iterator[str]:
+        """Yield the paths of the checkout that a file name in facts may mean, the likeliest first."""
         for home in (*map(str, self._homes), *filter(None, sys.path)):
             path = Path(os.path.realpath(Path(home, file)))
             if path.is_relative_to(self._root) and path.is_file():
@@ -112,6 +113,7 @@ def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
 
 
 def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
+    """Yield an annotation if the audit is incomplete, or if nothing was compared."""
     level: Level = "error" if outcome.mode == "check" else "warning"
     if outcome.broken:
         text = f"incomplete audit, so nothing was compared: {outcome.broken}"
@@ -139,16 +141,19 @@ def _causes(outcome: AuditOutcome) -> Iterator[Annotation]:
 
 
 def _with_tests(text: str, place: CodePlace, tests: Sequence[str]) -> str:
+    """Add the place, unless the text names it, and the tests."""
     if place.file and place.file not in text:
         text += f" ({place.shown})"
     return f"{text}\n{counted(len(tests), 'test')}: {list_some(tests, TESTS)}"
 
 
 def _data(text: str) -> str:
+    """Escape the text of a workflow command."""
     return printable(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
+    """Escape the value of a property of a workflow command."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
@@ -180,7 +185,7 @@ def summary(outcome: AuditOutcome, budget: int) -> list[str]:
     lines += [f"- {markdown_text(line)}" for line in _lines(outcome)]
     for number, line in enumerate(lines):
         budget -= len(line.encode("utf-8", "backslashreplace")) + 1
-        if budget < 0 and number < 3:
+        if budget < 0 and number < 3:  # heading, empty line, and the first line of the audit
             raise OSError("the file of the step summary is full")
         if budget < 0:
             omitted = counted(len(lines) - number, "more line")
@@ -212,6 +217,7 @@ class GitHub:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        # Read now, because a test may change the environment.
         root = os.environ.get("GITHUB_WORKSPACE") or str(config.rootpath)
         self._workspace = Workspace(config, root)
         self._summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
