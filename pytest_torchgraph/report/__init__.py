@@ -9,4 +9,6 @@
     test_case      isolation and comparisons of `GraphTestCase`
     page/          the HTML page of a run
     surfaces/      an audit as JSON, on GitHub and in JUnit XML
+
+`plugin` calls the first two from its hooks, and registers the plugins of the others.
 """

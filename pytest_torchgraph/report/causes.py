@@ -166,7 +166,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
 
 
 def _lines_of_update(run: RunRecord) -> Iterator[str]:
-    """Yield the heading of an update, then the lines of its causes, with files in place of tests."""
+    """Yield the heading of an update, then the lines of its causes, with files instead of tests."""
     from ..graph.diff import finding_lines
 
     update = Comparisons(

@@ -73,7 +73,7 @@ class Gatherer:
             self.captures.append(announced)
 
     def _unsent_parts(self, parts: Parts) -> Data:
-        """Return the parts that no earlier report of this process contains, and note them as sent."""
+        """Return the parts that no earlier report of this process contains. Note them as sent."""
         new = {key: text for key, text in parts.texts.items() if key not in self.sent}
         self.sent |= new.keys()
         return new

@@ -139,7 +139,7 @@ class RunData:
             AttributeError, TypeError, ValueError, LookupError: for a malformed page.
         """
         page: Data = decode(_PAGE, data, "page")
-        # The facts and comparisons are checked only: `Comparisons` and the audit convert them later.
+        # The facts stay plain data, and are only checked here.
         run: Data = decode(_RUN, parts.get(page["run"]), "run")
         texts = decode(list[str], parts.get(page["search"]), "search")
         decode(dict[str, TestFacts], run["facts"], "facts")

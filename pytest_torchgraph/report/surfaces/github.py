@@ -51,7 +51,7 @@ class Workspace:
         return self._path_of_file[file]
 
     def _paths(self, file: str) -> Iterator[str]:
-        """Yield the paths of the checkout that a file name in facts may mean, the likeliest first."""
+        """Yield the paths in the checkout that a file name of facts may mean; the first counts."""
         for home in (*map(str, self._homes), *filter(None, sys.path)):
             path = Path(os.path.realpath(Path(home, file)))
             if path.is_relative_to(self._root) and path.is_file():
@@ -217,7 +217,6 @@ class GitHub:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        # Read now, because a test may change the environment.
         root = os.environ.get("GITHUB_WORKSPACE") or str(config.rootpath)
         self._workspace = Workspace(config, root)
         self._summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
