@@ -43,6 +43,7 @@ TEST_CASE = f"{__package__}.api.testcase"
 INLINE = f"{__package__}.snapshot.inline"
 """Module of `assert_graph_text`. Until this module is imported, no test can have called it."""
 OURS = NEEDING_TORCH | {"graph_snapshot"}
+"""The fixtures of this plugin."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _configure_what_is_set(config: pytest.Config) -> None:
+    """Resolve the settings, and register the plugins that they request."""
     config_settings = _settings(config)
     if config_settings.update and not config.option.collectonly:
         from .snapshot.inline import PLUGIN as TEXTS
@@ -103,7 +105,11 @@ def _settings(config: pytest.Config) -> Config:
 
 
 class _RunRecord(RunRecord):
-    """The record of a run, which reports the causes of failed comparisons at the end."""
+    """The record of a run, which reports the causes of failed comparisons at the end.
+
+    It registers `FailedComparisons` with the first failed comparison, so that a run without one
+    does not import its module. In a worker, the controller does it.
+    """
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         super().pytest_runtest_logreport(report)
@@ -392,6 +398,7 @@ def _need_torch() -> None:
 
 
 def _why_unsupported() -> str:
+    """See `torch_release.why_unsupported`."""
     from .torch_release import why_unsupported
 
     return why_unsupported()
@@ -408,6 +415,7 @@ def _needs_isolation(request: pytest.FixtureRequest) -> bool:
 
 
 def _ini_limits(config: pytest.Config) -> Mapping[str, Any]:
+    """Return the limits of the ini file. If nothing is set, do not resolve the settings."""
     return _settings(config).limits if config.stash[ANY_SET] else {}
 
 

@@ -217,12 +217,12 @@ class Contents:
 
         The first read also sets `Graph.calls`, which is known only with all graphs.
         """
-        eager = () if self._eager_part is None else self._eager_part.graphs
+        part = self._eager_part
+        eager = () if part is None else part.graphs
         program = [graph for after, graph in eager if after < 0]
         for number, graph in enumerate(self.graphs):
             program.append(graph)
             program += [graph for after, graph in eager if after == number]
-        part = self._eager_part
         if self.is_watch:  # a watch does not record which value of a graph enters which other graph
             for graph in program:
                 object.__setattr__(graph, "calls", ())

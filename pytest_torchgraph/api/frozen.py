@@ -51,7 +51,6 @@ def find_frozen(
             invocation.call()
             after = updates.numbers()
         captured = mechanism.capture(step, CanonicalNames())
-    assert not callable(captured.graphs)
     next_graphs = numbered(c.graph for c in captured.graphs if isinstance(c, Converted))  # type: ignore[union-attr]
     changed = {n: (v, after[n]) for n, v in before.items() if n in after and after[n] != v}
     # A state that is made lazily has no number before the first step.

@@ -210,8 +210,7 @@ def _of_printed(path: Path) -> list[Capture]:
                 convert(read_printed(block.text), level=_level(block.text), kind="forward").graph
                 for block in blocks
             )
-            contents = Contents.of_program(graphs)
-            return [Capture(contents, Header(graphs[0].level))]
+            return [Capture(Contents.of_program(graphs), Header(graphs[0].level))]
         # Without a joint or backward graph of the same compile id, it is a graph of an inference.
         with_backward = {event.id for event in events if event.stage in ("joint", "backward")}
         events = [
@@ -227,9 +226,10 @@ def _of_printed(path: Path) -> list[Capture]:
         graphs = printed.graphs or next(iter(levels.values()), ())
         if not graphs:
             raise GraphFormatError("the text has no whole graph of a forward", path=str(path))
-        contents = Contents.of_program(graphs)
-        contents = replace(contents, by_level=levels, build_joints=lambda: printed.joints)
-        return [Capture(contents, Header(graphs[0].level))]
+        whole = replace(
+            Contents.of_program(graphs), by_level=levels, build_joints=lambda: printed.joints
+        )
+        return [Capture(whole, Header(graphs[0].level))]
     except PrintedGraphError as error:
         raise GraphFormatError(error.problem, error.line, path=str(path)) from None
 

@@ -1,4 +1,9 @@
-"""Convert the observations of a watch to `TestFacts`."""
+"""Convert the observations of a watch to `TestFacts`.
+
+`facts_of_test` adds to the facts of the record (`facts_of`) what only a test has: fixtures, unused
+calls of `torch.compile`, and each function (`_functions`). `_causes` finds the causes in a record:
+graph breaks, recompiles, callables that ran eagerly, cache bypasses, or that nothing was compiled.
+"""
 
 from __future__ import annotations
 
@@ -65,6 +70,9 @@ def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
     calls.subtract(observation.fixture_calls)
 
     def key_of(compiled: Any) -> str:
+        """Return the key of the code of a compilation or a run, and note its line."""
+        # The name of the callable that has this code, such as a module's; else the code's own, as
+        # after a graph break.
         names = (callee.name for callee in record.callables if callee.names_of(compiled))
         key = f"{relative(compiled.file)} | {next(names, compiled.function)}"
         lines.setdefault(key, compiled.line)
@@ -137,16 +145,24 @@ def facts_of(record: WatchRecord) -> TestFacts:
 def _compiled_before(record: WatchRecord) -> dict[str, str]:
     """Return the compile id of each first compilation that followed one before the watch began.
 
-    The keys are the frame parts of the compile ids.
+    The keys are the frame parts of the compile ids: "1" of "1/0".
     """
     first_ids: dict[str, CompileId] = {}
     for compilation in record.compiled:
         if compilation.id is not None and compilation.id.frame is not None:
             first_ids.setdefault(str(compilation.id).rpartition("/")[0], compilation.id)
+    # The last part of an id counts the compilations of a frame. If the first one here has another
+    # number than 0, the frame was compiled before.
     return {frame: str(id) for frame, id in first_ids.items() if id.compile}
 
 
 def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
+    """Return all causes in a record; those with one identity are not merged yet.
+
+    Args:
+        record: the record of the watch.
+        compiles: True if anything ran compiled.
+    """
     causes = [
         Cause(
             "break",
@@ -159,30 +175,7 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
         )
         for graph_break in record.breaks
     ]
-    limit_hits = [recompile for recompile in record.recompiles if recompile.limit_hit]
-    limited_functions = {(recompile.file, recompile.function) for recompile in limit_hits}
-    within_limit = [
-        recompile
-        for recompile in record.recompiles
-        if (recompile.file, recompile.function) not in limited_functions  # report only the limit
-    ]
-    before = _compiled_before(record)
-    for recompile in (*limit_hits, *within_limit):
-        frame = recompile.compile_id.rpartition("/")[0]
-        is_first = recompile.compile_id in before.values()
-        causes.append(
-            Cause(
-                "limit" if recompile.limit_hit else "recompile",
-                recompile.file,
-                recompile.function,
-                "the recompile limit" if recompile.limit_hit else "",
-                "",
-                recompile.line,
-                shared=frame in before if recompile.limit_hit else is_first,
-                guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
-                guard_place=_guard_place(recompile),
-            )
-        )
+    causes += _causes_of_recompiles(record)
     explained: set[tuple[str, str | int]] = {(cause.file, cause.function) for cause in causes}
     # Also by line, because lambdas have no name of their own.
     explained |= {(cause.file, cause.line) for cause in causes if cause.file}
@@ -195,7 +188,41 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
     return causes
 
 
+def _causes_of_recompiles(record: WatchRecord) -> Iterator[Cause]:
+    """Yield a cause for each recompile limit that was reached, then for each other recompile.
+
+    It is shared if another test compiled the code first: without that test, it would not be a
+    recompile, or the limit would not be reached.
+    """
+    limit_hits = [recompile for recompile in record.recompiles if recompile.limit_hit]
+    limited_functions = {(recompile.file, recompile.function) for recompile in limit_hits}
+    within_limit = [
+        recompile
+        for recompile in record.recompiles
+        if (recompile.file, recompile.function) not in limited_functions  # report only the limit
+    ]
+    before = _compiled_before(record)
+    for recompile in (*limit_hits, *within_limit):
+        frame = recompile.compile_id.rpartition("/")[0]
+        is_first = recompile.compile_id in before.values()
+        yield Cause(
+            "limit" if recompile.limit_hit else "recompile",
+            recompile.file,
+            recompile.function,
+            "the recompile limit" if recompile.limit_hit else "",
+            "",
+            recompile.line,
+            # Of a frame that was compiled before, only the first recompile here depends on it.
+            shared=frame in before if recompile.limit_hit else is_first,
+            # Without the suffix about a dynamic size, which depends on what ran before.
+            guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
+            guard_place=_guard_place(recompile),
+        )
+
+
 def _cause_of_bypass(bypass: CacheBypass) -> Cause:
+    """Return the cause of a cache bypass: an op and its line, or the reason alone."""
+    # A switch of the whole cache has nothing to do with the line of the graph.
     source = bypass.source
     if source is None or bypass.reason.startswith(SWITCHED_OFF):
         return Cause("bypass", "", "", bypass.reason, "", 0)
@@ -242,6 +269,10 @@ def _causes_of_eager_runs(
 
 
 def _merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Merge causes with one identity: the first, with the sum of the counts.
+
+    The result is shared only if all are: otherwise it also exists in another test order.
+    """
     merged: dict[str, Cause] = {}
     for cause in causes:
         earlier = merged.get(cause.key)

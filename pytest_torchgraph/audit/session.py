@@ -128,18 +128,9 @@ class AuditReport:
                 self._colour = "red"
                 session.exitstatus = TROUBLE
         else:
-            section = self._baseline.get(running_release(), ReleaseSection())
-            missing = self._missing(session.config, section)
-            comparison = BaselineComparison(section, outcome.facts, outcome.passed, missing)
-            verdict = comparison.verdict(self._places)
-            outcome.verdict = verdict
-            includes_baseline = self._holds_the_baseline(session.config, section, missing)
-            verdict.vacuous = (
-                bool(section.tests) and includes_baseline and not verdict.compared.tests
-            )
-            outcome.said = list(verdict_lines(verdict, outcome.file))
-            failed = bool(verdict.worse) or verdict.vacuous
+            failed = self._check(session.config)
             self._colour = "red" if failed else "green"
+        # A run that failed for another reason keeps its status.
         if failed and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -172,6 +163,7 @@ class AuditReport:
 
     def _missing(self, config: pytest.Config, section: ReleaseSection) -> set[str]:
         """Return the tests of the baseline that no longer exist, as far as this run shows it."""
+        # With a selection inside a file, a test that did not run may still exist.
         if active_filter(config) or any("::" in argument for argument in config.args):
             return set()
         files_run = {test.partition("::")[0] for test in self._tests}
@@ -194,14 +186,30 @@ class AuditReport:
         is_selection = config.args_source is pytest.Config.ArgsSource.ARGS or self._deselected
         return not (is_selection or active_filter(config))
 
+    def _compare(
+        self, config: pytest.Config
+    ) -> tuple[BaselineComparison, ReleaseSection, set[str]]:
+        """Return the comparison with the baseline, the baseline's section, and `_missing`."""
+        section = self._baseline.get(running_release(), ReleaseSection())
+        missing = self._missing(config, section)
+        outcome = self.outcome
+        comparison = BaselineComparison(section, outcome.facts, outcome.passed, missing)
+        return comparison, section, missing
+
+    def _check(self, config: pytest.Config) -> bool:
+        """Compare the run with the baseline. Return True if that fails the run."""
+        comparison, section, missing = self._compare(config)
+        verdict = comparison.verdict(self._places)
+        includes_baseline = self._holds_the_baseline(config, section, missing)
+        verdict.vacuous = bool(section.tests) and includes_baseline and not verdict.compared.tests
+        self.outcome.verdict = verdict
+        self.outcome.said = list(verdict_lines(verdict, self.outcome.file))
+        return bool(verdict.worse) or verdict.vacuous
+
     def _record(self, config: pytest.Config) -> str:
         """Write the baseline, and return a line about it."""
         release = running_release()
-        section = self._baseline.get(release, ReleaseSection())
-        missing = self._missing(config, section)
-        section = BaselineComparison(
-            section, self.outcome.facts, self.outcome.passed, missing
-        ).recorded()
+        section = self._compare(config)[0].recorded()
         text = to_text({**self._baseline, release: section})
         done = "unchanged"
         if not self._path.is_file() or self._path.read_text("utf-8") != text:
@@ -234,6 +242,7 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
     try:
         baseline = read(path, pytest=command)
     except BaselineError as error:
+        # Recording replaces a baseline of an older release, but no file that is damaged.
         if mode == "record" and isinstance(error, OldBaselineError):
             return {}
         raise pytest.UsageError(f"--torchgraph-audit={mode}: {error}") from error

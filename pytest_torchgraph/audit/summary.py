@@ -83,6 +83,7 @@ class CauseOverTests:
 
 def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
     """Merge the causes of all tests, sorted by their number of tests."""
+    # Code that compiles nothing is grouped by the reason alone, see `CauseOverTests`.
     groups = grouped(
         (f"nothing {cause.text}" if cause.kind == "nothing" else cause.key, (test, own, cause))
         for test, own in facts.items()
@@ -93,6 +94,7 @@ def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
     # The cause with the most tests that compile nothing comes first, because these tests pass
     # without testing what they claim to test.
     first = max(causes, key=lambda shared: shared.without_graph, default=None)
+    # A stable sort: `first` moves to the front if any of its tests compiles nothing.
     causes.sort(key=lambda shared: shared is not first or not shared.without_graph)
     return causes
 
@@ -192,6 +194,7 @@ def frames_over_tests(facts: Mapping[str, TestFacts]) -> tuple[Counter[str], Map
     seconds: defaultdict[str, float] = defaultdict(float)
     for test_facts in facts.values():
         tests.update(test_facts.frames)
+        # Facts in the page of a stranger may have lists of different lengths.
         for frame, frame_time in zip(test_facts.frames, test_facts.frame_seconds, strict=False):
             seconds[frame] += frame_time
     return tests, seconds

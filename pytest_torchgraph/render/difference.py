@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..graph.diff import Change, Finding, GraphDiff, GraphPair, pairs_with_breaks
+from ..graph.diff import Change, GraphDiff, GraphPair, pairs_with_breaks
 from ..graph.model import Graph, Node
 from ..graph.text import ops_in_words
 from ..words import counted
@@ -77,73 +77,19 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     )
     # A finding of whole graphs has no place in a drawing of nodes.
     findings = [finding for finding in diff.findings if not finding.of_graph]
-    shown = _add_pairs(scene, diff, findings)
-    edits, follows = _set_marks(scene, findings, shown)
-    # Consequences come after all edits, and with less context: if there is no room for all boxes,
-    # they are folded first.
-    focus = scene.around(edits, hops)
-    later = [box for box in follows if box not in edits]
-    focus += [*later, *scene.around(later, min(hops, 1))]
-    return draw(scene, MAX_BOXES, [*dict.fromkeys(focus)], compact=True)
-
-
-def _add_pairs(scene: Scene, diff: GraphDiff, findings: Iterable[Finding]) -> dict[int, Box]:
-    """Add the graphs of a difference to a scene, the two graphs of a pair as one.
-
-    Returns:
-        the box that shows each node that differs, keyed by `id(node)`.
-    """
-    places = (place for finding in findings for place in finding.places)
+    places = [place for finding in findings for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
-    shown: dict[int, Box] = {}
-    # Names of equal nodes by the `id`s of both graphs, and also by both names.
-    partners: dict[Hashable, Mapping[str, str]] = {}
-    for part in [of_ranks for _, of_ranks in diff.parts] or [diff]:
-        for before, after, names in part.origins.matched() if part.origins else ():
-            partners[id(before), id(after)] = names
-            # Breaks are drawn in a copy of the forward. Its name may also be that of a body.
-            partners.setdefault((before and before.name, after and after.name), names)
-    for number, pair in enumerate(pairs_with_breaks(diff)):
-        for graph in filter(None, (pair.before, pair.after)):
-            scene.classes.update(graph.classes)
-        scene.old_classes.update(pair.before.classes if pair.before is not None else {})
-        overlay = None
-        if pair.before is not None and pair.after is not None:
-            of_copies = partners.get((pair.before.name, pair.after.name), {})
-            names = partners.get((id(pair.before), id(pair.after)), of_copies)
-            overlay = _Overlay(pair.before, pair.after, pair, number, changes, names)
-        # Of a graph that only one side has, or that differs only in its run count, no nodes are
-        # compared: it is one box.
-        if overlay is None or (pair.runs is not None and not overlay.shown):
-            scene.boxes.append(_whole_graph(pair))
-        else:
-            overlay.add_to(scene)
-            shown |= overlay.shown
-    return shown
-
-
-def _set_marks(
-    scene: Scene, findings: Sequence[Finding], shown: Mapping[int, Box]
-) -> tuple[dict[Box, int], dict[Box, int]]:
-    """Set, on the marks of the boxes, the number of places and which are consequences.
-
-    Args:
-        scene: the scene. If an edit has several places, its line above the drawing says so.
-        findings: the findings.
-        shown: the box that shows each node that differs, keyed by `id(node)`.
-
-    Returns:
-        the boxes of the edits and those of the consequences, each in the first place of its
-        finding, with the number of places.
-    """
+    shown = _add_pairs(scene, diff, changes)
 
     def boxes_of(changes: Iterable[Change]) -> list[Box]:
         nodes = (id(node) for change in changes for node in (change.after, change.before))
         return [shown[node] for node in nodes if node in shown]
 
+    # Boxes of edits and of consequences in the first place of each finding, with the number of its
+    # places. Boxes in the other places are not drawn by themselves.
     edits: dict[Box, int] = {box: 1 for box in scene.boxes if box.fixed is not None}
     follows: dict[Box, int] = {}
-    further: set[Box] = set()  # in the other places, which are not drawn by themselves
+    further: set[Box] = set()
     for finding in findings:
         first, *others = finding.places
         times = len(finding.places)
@@ -161,7 +107,6 @@ def _set_marks(
         if box not in edits and box not in follows and box not in further
     }
     # A node that is edited somewhere is drawn as an edit, not as a consequence.
-    places = [place for finding in findings for place in finding.places]
     edited = {*edits, *boxes_of(change for place in places for change in place.changes)}
     for place in places:
         for box in {*boxes_of(place.consequences)} - edited:
@@ -173,7 +118,52 @@ def _set_marks(
         box.mark.times = times
     if any(times > 1 for times in counts.values()):
         scene.by_change += f"; {TIMES}: number of places (only the first is drawn)"
-    return edits, follows
+    # Consequences come after all edits, and with less context: if there is no room for all boxes,
+    # they are folded first.
+    focus = scene.around(edits, hops)
+    later = [box for box in follows if box not in edits]
+    focus += [*later, *scene.around(later, min(hops, 1))]
+    return draw(scene, MAX_BOXES, [*dict.fromkeys(focus)], compact=True)
+
+
+def _add_pairs(scene: Scene, diff: GraphDiff, changes: Iterable[Change]) -> dict[int, Box]:
+    """Add the graphs of a difference to a scene, the two graphs of a pair as one.
+
+    Args:
+        scene: the scene.
+        diff: the difference.
+        changes: the changes of all findings.
+
+    Returns:
+        the box that shows each node that differs, keyed by `id(node)`.
+    """
+    shown: dict[int, Box] = {}
+    # Names of equal nodes by the `id`s of both graphs, and also by both names.
+    partners: dict[Hashable, Mapping[str, str]] = {}
+    for part in [of_ranks for _, of_ranks in diff.parts] or [diff]:
+        for old, new, names in part.origins.matched() if part.origins else ():
+            partners[id(old), id(new)] = names
+            # Breaks are drawn in a copy of the forward. Its name may also be that of a body.
+            partners.setdefault((old and old.name, new and new.name), names)
+    for number, pair in enumerate(pairs_with_breaks(diff)):
+        before, after = pair.before, pair.after
+        for graph in filter(None, (before, after)):
+            scene.classes.update(graph.classes)
+        overlay = None
+        if before is not None:
+            scene.old_classes.update(before.classes)
+        if before is not None and after is not None:
+            of_copies = partners.get((before.name, after.name), {})
+            names = partners.get((id(before), id(after)), of_copies)
+            overlay = _Overlay(before, after, pair, number, changes, names)
+        # Of a graph that only one side has, or that differs only in its run count, no nodes are
+        # compared: it is one box.
+        if overlay is None or (pair.runs is not None and not overlay.shown):
+            scene.boxes.append(_whole_graph(pair))
+        else:
+            overlay.add_to(scene)
+            shown |= overlay.shown
+    return shown
 
 
 def _whole_graph(pair: GraphPair) -> Box:

@@ -89,7 +89,7 @@ def known_directory(config: pytest.Config) -> Path | None:
             return None
         cache: str = os.path.expandvars(os.path.expanduser(config.getini("cache_dir")))
         directory = config.rootpath / cache / "d" / "torchgraph"
-        # Other users may be able to make a link where a cache outside the root directory was.
+        # The ini file may be a branch's: it can name a cache outside, but none behind a link.
         outside = not directory.is_relative_to(config.rootpath)
         if outside and Path(os.path.realpath(directory)) != directory:
             return None

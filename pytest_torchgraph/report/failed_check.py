@@ -59,16 +59,16 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
         path = artifacts.path(item, title, ".svg")
         picture = artifacts.save_picture(item, report, drawing, path, title)
     except Exception as error:
-        _add_section(report, f"picture: none, {brief(error)}")
+        add_section(report, f"picture: none, {brief(error)}")
         return
-    _add_section(report, picture.line)
+    add_section(report, picture.line)
     if settings.get(item.config).report is not None:
         from .page import PICTURES, picture_data
 
         try:
             data = picture_data(title, graphs, drawing, picture.svg, picture.note)
         except Exception as error:
-            _add_section(report, f"not in the page of this run: {brief(error)}")
+            add_section(report, f"not in the page of this run: {brief(error)}")
         else:
             item.stash.setdefault(PICTURES, []).append(data)
 
@@ -88,10 +88,10 @@ def add_differences(report: pytest.TestReport, error: BaseException) -> None:
         # The message starts with the `repr` of the difference, truncated to 240 characters. Of a
         # difference that the assertion is not about, nothing is shown.
         if repr(diff)[:100] in str(error):
-            _add_section(report, *first_lines(str(diff).splitlines(), MAX_LINES))
+            add_section(report, *first_lines(str(diff).splitlines(), MAX_LINES))
 
 
-def _add_section(report: pytest.TestReport, *lines: str) -> None:
+def add_section(report: pytest.TestReport, *lines: str) -> None:
     """Add a section to a report, with lines that are safe to print."""
     report.sections.append(("torchgraph", "\n".join(map(one_line, lines))))
 

@@ -27,6 +27,7 @@ from .comparisons import (
     save_pending,
     save_pending_text,
 )
+from .failed_check import add_section
 
 if TYPE_CHECKING:
     from ..snapshot.assertion import GraphSnapshot
@@ -69,9 +70,8 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
         for failed, data in zip(
             record.failed.values(), vars(report)[REPORTED]["failed"], strict=True
         ):
-            lines = _report_lines(item, report, failed, why_not_saved)
             data["section"] = len(report.sections)
-            report.sections.append(("torchgraph", "\n".join(map(one_line, lines))))
+            add_section(report, *_report_lines(item, report, failed, why_not_saved))
 
 
 def add_accept_command(item: pytest.Item, error: BaseException) -> None:
@@ -107,8 +107,7 @@ def add_text_comparison(
         elif report.passed and not item.stash.get(_TEXT_FAILED, False):
             save_pending_text(item, None)
     except Exception as error:
-        problem = f"no pending update of this text: {brief(error)}"
-        report.sections.append(("torchgraph", one_line(problem)))
+        add_section(report, f"no pending update of this text: {brief(error)}")
 
 
 def fail_ignored_mismatches(item: pytest.Item, call: pytest.CallInfo[None]) -> None:

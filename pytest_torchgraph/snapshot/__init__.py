@@ -89,9 +89,5 @@ def hide_from_cleanup(config: pytest.Config) -> None:
     option = config.option
     # Older releases of syrupy lack this option.
     ignored_suffixes = getattr(option, "ignore_file_extensions", None) or []
-    our_suffixes = [
-        suffix
-        for suffix in (SUFFIX, DIFFERENCE_SUFFIX, TEMPORARY)
-        if suffix not in ignored_suffixes
-    ]
-    option.ignore_file_extensions = [*ignored_suffixes, *our_suffixes]
+    suffixes = dict.fromkeys((*ignored_suffixes, SUFFIX, DIFFERENCE_SUFFIX, TEMPORARY))
+    option.ignore_file_extensions = [*suffixes]

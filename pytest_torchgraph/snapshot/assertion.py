@@ -209,7 +209,7 @@ class GraphSnapshot(SnapshotAssertion):
             result.created = result.updated = result.success = False  # in syrupy's summary
             path = Path(key)
             if text is None or read_text(path) != text:
-                write(path, text, root=self._root)
+                write(path, text, root=self.item.config.rootpath)
             if key in record.pending:
                 record.pending[key] = record.pending[key][0], None
         record.stored = [entry for entry in record.stored if entry[1] not in self._unnamed]
@@ -223,10 +223,6 @@ class GraphSnapshot(SnapshotAssertion):
     @property
     def _record(self) -> Record:
         return self.item.stash[RECORD]
-
-    @property
-    def _root(self) -> Path:
-        return self.item.config.rootpath
 
     def _assert(self, data: Any, *, refused: str = "") -> bool:
         """Compare a value with its stored file, and write the file if this run does.
@@ -410,7 +406,7 @@ class GraphSnapshot(SnapshotAssertion):
             location, change = lookup.location, ""
         else:
             try:
-                write(Path(lookup.key), text, root=self._root)
+                write(Path(lookup.key), text, root=self.item.config.rootpath)
             except OutsideRootError as error:
                 self._record_outcome("refused", lookup.key, error.reason)
                 raise

@@ -193,8 +193,12 @@ class SavedUpdate:
     @property
     def successor(self) -> str | None:
         """File of another release with an equal graph, if the update removes the target."""
-        existing = (name for name, file_digest in self.digests.items() if file_digest)
-        return next((name for name in existing if name != self.target), None)
+        names = (
+            name
+            for name, file_digest in self.digests.items()
+            if file_digest and name != self.target
+        )
+        return next(names, None)
 
 
 def pending_update(

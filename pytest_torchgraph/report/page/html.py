@@ -78,8 +78,8 @@ def page(data: dict[str, Any], parts: Mapping[str, str]) -> str:
 
 def embedded(data: object) -> str:
     """Return `data` as JSON for embedding in a script element."""
-    # Lone surrogates cannot be encoded, so everything outside ASCII is escaped.
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    # Lone surrogates cannot be encoded, but `dumps` escapes everything outside ASCII.
+    text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c")  # no text can end the script element
 
 
@@ -107,7 +107,10 @@ def _resource(name: str) -> str:
 Data = dict[str, Any]
 """Plain data: numbers, texts, lists and dictionaries with texts as keys."""
 
-DETAILS = ("message", "captures", "ranks", "differences", "pictures")
+PARTS = ("captures", "ranks", "differences", "pictures")
+"""Keys of a test's data. Each phase may append to their lists."""
+
+DETAILS = ("message", *PARTS)
 """Keys of a test's data that are stored in its part."""
 
 FORMAT = 3
@@ -136,8 +139,8 @@ class Parts:
 
     def add(self, data: object) -> str:
         """Store data and return their digest."""
-        # ASCII as in `embedded`, because `encode` raises for a lone surrogate.
-        text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode()
+        # ASCII, as in `embedded`.
+        text = json.dumps(data, separators=(",", ":")).encode()
         digest = _digest(text)
         if digest not in self.texts:
             # gzip stores the time by default: equal runs would have pages with different bytes.

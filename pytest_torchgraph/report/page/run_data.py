@@ -26,7 +26,7 @@ from ...words import counted, grouped, one_line
 from ..causes import PLUGIN, FailedComparisons
 from ..comparisons import Comparisons
 from ..surfaces import audit_document
-from .html import DETAILS, FORMAT, Data, Parts, search_text, summary
+from .html import DETAILS, FORMAT, PARTS, Data, Parts, search_text, summary
 
 RED = ("failed", "error", "crashed")
 """Outcomes of tests that failed."""
@@ -200,9 +200,6 @@ class RunData:
 
 ATTRIBUTE = "torchgraph_page"
 """Report attribute with the data of its test: a dictionary with the keys in `PARTS`."""
-
-PARTS = ("captures", "ranks", "differences", "pictures")
-"""Keys of a test's data. Each phase may append to their lists."""
 
 
 class Page:
