@@ -14,8 +14,8 @@ from .settings.options import MARKER, NAMES, SIGNATURE
 if TYPE_CHECKING:
     from .api.result import Capture
 
+# Defaults for a test without a marker, in place of those of `Limits`.
 NO_LIMITS = {"min_graphs": 0, "max_graph_breaks": None, "max_recompiles": None}
-"""Defaults for a test without a marker, in place of those of `Limits`."""
 COMPILED = pytest.StashKey[bool]()
 """Stash key: True if a watched test ran anything compiled."""
 MAXIMA = ("max_graphs", "max_graph_breaks", "max_recompiles")

@@ -42,8 +42,7 @@ TEST_CASE = f"{__package__}.api.testcase"
 """Module of `GraphTestCase`. Until this module is imported, no test can have that class."""
 INLINE = f"{__package__}.snapshot.inline"
 """Module of `assert_graph_text`. Until this module is imported, no test can have called it."""
-OURS = NEEDING_TORCH | {"graph_snapshot"}
-"""The fixtures of this plugin."""
+OURS = NEEDING_TORCH | {"graph_snapshot"}  # the fixtures of this plugin
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -34,14 +34,7 @@ from ..graph.text import Header
 from ..mechanisms.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch import Dispatch
 from ..mechanisms.islands import Islands
-from ..mechanisms.protocol import (
-    COMPILING,
-    Built,
-    Captured,
-    Mechanism,
-    check_options,
-    with_output,
-)
+from ..mechanisms.protocol import COMPILING, Built, Captured, Mechanism, check_options, with_output
 from ..mechanisms.step import (
     EagerRun,
     InFloat64,
@@ -350,15 +343,7 @@ def _contents(
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
         named_graphs = numbered(graphs, classes, own_modules)
         if not any(node.is_call for graph in named_graphs for node in graph.nodes):
-            why = captured.why_none
-            # Without a reason, or with the beginning of one, the compiler's record says the rest.
-            if ran.record is not None and (not why or why.endswith(": ")):
-                why += why_nothing(ran.record.compiled)
-            why = why or (
-                "the output of the target does not depend on any op: return the result of the "
-                "computation"
-            )
-            raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
+            raise _nothing_captured(mechanism, ran)
         return named_graphs
 
     source = captured.graphs
@@ -414,6 +399,18 @@ def _contents(
         methods=captured.methods,
         find_frozen=functools.partial(_frozen, mechanism, ran.step, graphs),
     )
+
+
+def _nothing_captured(mechanism: Mechanism, ran: _StepResult) -> CaptureError:
+    """Return the error for a step without any op in its graphs, with the cause."""
+    why = ran.captured.why_none
+    # Without a reason, or with the beginning of one, the compiler's record says the rest.
+    if ran.record is not None and (not why or why.endswith(": ")):
+        why += why_nothing(ran.record.compiled)
+    why = why or (
+        "the output of the target does not depend on any op: return the result of the computation"
+    )
+    return CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
 
 
 def _frozen(mechanism: Mechanism, step: Step, graphs: Sequence[Graph]) -> tuple[Frozen, ...]:

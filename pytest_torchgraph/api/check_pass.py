@@ -243,10 +243,7 @@ def _in_words(error: Exception) -> str:
 
 
 def _changes(
-    before: _Subject,
-    result: _Subject,
-    found: GraphDiff,
-    changes: Mapping[Any, int] | None,
+    before: _Subject, result: _Subject, found: GraphDiff, changes: Mapping[Any, int] | None
 ) -> Iterator[str]:
     """Yield lines about ops whose count changed otherwise than `changes=` says."""
     if changes is None:
@@ -385,11 +382,7 @@ def _size(size: Any) -> Any:
 
 
 def _values(
-    before: _Subject,
-    result: _Subject,
-    runs: Mapping[str, _CheckedRun],
-    rtol: float,
-    atol: float,
+    before: _Subject, result: _Subject, runs: Mapping[str, _CheckedRun], rtol: float, atol: float
 ) -> Iterator[str]:
     """Run the graph after the pass. Yield lines about values, writes, aliasing and meta."""
     # Each line is reported once, with the first inputs that show it.

@@ -412,8 +412,7 @@ class Observed(CapturedGraphs):
         from ..graph.cost import by_module
 
         self._need_run_counts()
-        recomputed = self._recomputed_if_known
-        costs = by_module(self.program, depth, recomputed=recomputed)
+        costs = by_module(self.program, depth, recomputed=self._recomputed_if_known)
         if self._lacks_backward:  # the saved bytes are unknown, see `saved_bytes`
             return {path: replace(cost, saved_bytes=None) for path, cost in costs.items()}
         return costs

@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 
 
 class Capture(
-    CompilationChecks,
-    EagerChecks,
-    KernelChecks,
-    PassChecks,
-    TrainingChecks,
-    Observed,
-    OpChecks,
+    CompilationChecks, EagerChecks, KernelChecks, PassChecks, TrainingChecks, Observed, OpChecks
 ):
     """The graphs of one run at one level, and what else the run recorded.
 

@@ -233,8 +233,9 @@ def own_cache_directory() -> Iterator[Path]:
     torch's `fresh_cache` does not delete the directory after an exception.
     """
     torch_private.clear_memory_caches()
-    prefix = "torchgraph-restart-"
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="torchgraph-restart-", ignore_cleanup_errors=True
+    ) as directory:
         try:
             with variables_restored((*CACHES, *_WRITTEN)):
                 for name, relative in CACHES.items():

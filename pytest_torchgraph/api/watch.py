@@ -100,9 +100,7 @@ class Watch:
         # While the watch is open, run counts change without notification, so read them again.
         if self._last is None or self._recorder.is_open:
             record = replace(
-                record_of(self._recorder),
-                warmed_up=self._warmed_up,
-                stepped=tuple(self._stepped),
+                record_of(self._recorder), warmed_up=self._warmed_up, stepped=tuple(self._stepped)
             )
             # Equal counts keep the contents, and with them the graphs that were already parsed.
             last = None if self._last is None else self._last.record

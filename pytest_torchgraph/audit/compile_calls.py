@@ -30,12 +30,13 @@ def compile_call(frame: FrameType | None) -> CodePlace | None:
             break
         if frame.f_code.co_name == "<module>":  # at import time, not in a test
             return None
-        if call is None and is_torch_file(file):
-            # Any other file of torch compiles for itself.
-            if not any(is_torch_file(file, *entry.split("/")) for entry in _ENTRY_FILES):
-                return None
-        elif call is None and is_user_file(file):
-            call = CodePlace(file, frame.f_lineno, frame.f_code.co_name)
+        if call is None:
+            if is_torch_file(file):
+                # Any other file of torch compiles for itself.
+                if not any(is_torch_file(file, *entry.split("/")) for entry in _ENTRY_FILES):
+                    return None
+            elif is_user_file(file):
+                call = CodePlace(file, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return call
 

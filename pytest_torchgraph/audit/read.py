@@ -183,8 +183,7 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
     causes += map(_cause_of_bypass, record.cache_bypasses)
     if record.callables and not compiles and not causes:
         text = NO_OPS if record.compiled else SERVED_WITHOUT_GRAPH
-        was_served = text == SERVED_WITHOUT_GRAPH
-        causes.append(Cause("nothing", "", "", text, "", 0, shared=was_served))
+        causes.append(Cause("nothing", "", "", text, "", 0, shared=not record.compiled))
     return causes
 
 

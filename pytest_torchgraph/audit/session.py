@@ -14,14 +14,7 @@ from ..settings.paths import active_filter
 from ..snapshot.run import TROUBLE
 from ..torch_release import running_release
 from ..words import counted, one_line
-from .baseline import (
-    Baseline,
-    BaselineError,
-    OldBaselineError,
-    ReleaseSection,
-    read,
-    to_text,
-)
+from .baseline import Baseline, BaselineError, OldBaselineError, ReleaseSection, read, to_text
 from .facts import LeakedSetting, TestFacts
 from .judge import BaselineComparison
 from .suite_watch import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
@@ -186,30 +179,26 @@ class AuditReport:
         is_selection = config.args_source is pytest.Config.ArgsSource.ARGS or self._deselected
         return not (is_selection or active_filter(config))
 
-    def _compare(
-        self, config: pytest.Config
-    ) -> tuple[BaselineComparison, ReleaseSection, set[str]]:
-        """Return the comparison with the baseline, the baseline's section, and `_missing`."""
-        section = self._baseline.get(running_release(), ReleaseSection())
-        missing = self._missing(config, section)
-        outcome = self.outcome
-        comparison = BaselineComparison(section, outcome.facts, outcome.passed, missing)
-        return comparison, section, missing
-
     def _check(self, config: pytest.Config) -> bool:
         """Compare the run with the baseline. Return True if that fails the run."""
-        comparison, section, missing = self._compare(config)
-        verdict = comparison.verdict(self._places)
+        outcome = self.outcome
+        section = self._baseline.get(running_release(), ReleaseSection())
+        missing = self._missing(config, section)
+        comparison = BaselineComparison(section, outcome.facts, outcome.passed, missing)
+        verdict = outcome.verdict = comparison.verdict(self._places)
         includes_baseline = self._holds_the_baseline(config, section, missing)
         verdict.vacuous = bool(section.tests) and includes_baseline and not verdict.compared.tests
-        self.outcome.verdict = verdict
-        self.outcome.said = list(verdict_lines(verdict, self.outcome.file))
+        outcome.said = list(verdict_lines(verdict, outcome.file))
         return bool(verdict.worse) or verdict.vacuous
 
     def _record(self, config: pytest.Config) -> str:
         """Write the baseline, and return a line about it."""
         release = running_release()
-        section = self._compare(config)[0].recorded()
+        section = self._baseline.get(release, ReleaseSection())
+        missing = self._missing(config, section)
+        section = BaselineComparison(
+            section, self.outcome.facts, self.outcome.passed, missing
+        ).recorded()
         text = to_text({**self._baseline, release: section})
         done = "unchanged"
         if not self._path.is_file() or self._path.read_text("utf-8") != text:

@@ -151,6 +151,10 @@ def summary_lines(
         yield f"  and {len(settings) - MOST_SETTINGS} more (-v lists them)"
 
 
+SUMMED = ("calls", "eager_calls", "graphs", "ops", "backwards")
+"""Numbers of `TestFacts` whose totals have the same names."""
+
+
 def totals(all_facts: Iterable[TestFacts]) -> dict[str, Any]:
     """Return the totals over tests, as `report.surfaces.document` describes them."""
     tests = [*all_facts]
@@ -160,11 +164,7 @@ def totals(all_facts: Iterable[TestFacts]) -> dict[str, Any]:
             times[cause.kind] += cause.count
     return {
         "nothing": sum(not facts.compiles for facts in tests),
-        "calls": sum(facts.calls for facts in tests),
-        "eager_calls": sum(facts.eager_calls for facts in tests),
-        "graphs": sum(facts.graphs for facts in tests),
-        "ops": sum(facts.ops for facts in tests),
-        "backwards": sum(facts.backwards for facts in tests),
+        **{name: sum(getattr(facts, name) for facts in tests) for name in SUMMED},
         "graph_breaks": times["break"],
         # An attempt that reaches the recompile limit counts as a recompile.
         "recompiles": times["recompile"] + times["limit"],

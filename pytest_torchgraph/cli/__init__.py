@@ -98,8 +98,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="pytest-torchgraph",
-        description="Commands for stored graphs (.tgraph files).",
+        prog="pytest-torchgraph", description="Commands for stored graphs (.tgraph files)."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:

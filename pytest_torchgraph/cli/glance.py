@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MOST_OPS, MOST_EVENTS = 5, 4
 """Maximum number of ops, and of breaks and of recompiles, to list for a function."""
 _SECONDS = re.compile(r"\b\d+\.\d s\b")
+# A call in the text of a graph. One of the two groups is the op, the other is empty.
 _CALL = re.compile(r"= (?:torch\.ops\.(\w+\.\w+)[\w.]*|[\w.]*?(\w+))\(")
-"""A call in the text of a graph. One of the two groups is the op, the other is empty."""
 _STAGES = (("forward", "inference", "backward"), ("dynamo",), ("compiled_autograd",))
 """Stages of which one has the ops of a compilation: the first that was printed."""
 _RECOMPILE = ("file", "line", "function", "reasons", "hint", "limit_hit")

@@ -118,8 +118,9 @@ def run(options: argparse.Namespace) -> int:
         stored = program_of([capture.at(options.stage) for capture in captures])
     if is_json:
         header = stored.header
-        captures_data = [*_captures_data(stored, options)]
-        print_json({"torch": header.torch, "via": header.via, "captures": captures_data})
+        print_json(
+            {"torch": header.torch, "via": header.via, "captures": [*_data(stored, options)]}
+        )
         return EXIT_OK
     if options.rank is None and as_text and stored.sections:
         if options.collectives:
@@ -170,12 +171,11 @@ def _print_graphs(graphs: Sequence[Graph], document: Program, options: argparse.
     elif options.ops:
         _print_counts([(_heading(graph), graph.op_counts) for graph in graphs])
     else:
-        fold = document.folded and not options.flat
-        detail = document.header.detail
-        print(format_document(graphs, document.header, detail, fold=fold), end="")
+        header, fold = document.header, document.folded and not options.flat
+        print(format_document(graphs, header, header.detail, fold=fold), end="")
 
 
-def _captures_data(stored: Program, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _data(stored: Program, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the selected graphs of each group of equal ranks, as plain data."""
     from ..graph.step import calls_of, needs_links
 

@@ -26,16 +26,7 @@ from .labels import (
     same,
     value_label,
 )
-from .scene import (
-    Box,
-    DrawnGraph,
-    DrawnValue,
-    Edge,
-    Element,
-    OnlySide,
-    Scene,
-    graph_cluster,
-)
+from .scene import Box, DrawnGraph, DrawnValue, Edge, Element, OnlySide, Scene, graph_cluster
 
 if TYPE_CHECKING:
     import graphviz

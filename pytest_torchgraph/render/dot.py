@@ -45,15 +45,7 @@ from .labels import (
     tooltip_of,
 )
 from .layout import Part, fold
-from .scene import (
-    SAVED,
-    Box,
-    ClusterPath,
-    Edge,
-    Element,
-    OnlySide,
-    Scene,
-)
+from .scene import SAVED, Box, ClusterPath, Edge, Element, OnlySide, Scene
 
 if TYPE_CHECKING:
     import graphviz
@@ -231,10 +223,9 @@ def draw(
         compact: True to fold all others; see `layout.fold`.
     """
     number_of = {box: number for number, box in enumerate(scene.boxes)}
-    paths = [box.cluster for box in scene.boxes]
-    return _Writer(
-        scene, fold(paths, limit, [number_of[box] for box in focus], compact=compact)
-    ).write()
+    in_focus = [number_of[box] for box in focus]
+    parts = fold([box.cluster for box in scene.boxes], limit, in_focus, compact=compact)
+    return _Writer(scene, parts).write()
 
 
 class _Writer:

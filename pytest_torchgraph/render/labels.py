@@ -154,16 +154,13 @@ def folded_label(node: Node, user: Node) -> str:
 
 def constants_label(node: Node) -> str:
     """Return the arguments with a dot for each operand, "" if all arguments are operands."""
-    args, kwargs = (
-        node.args,
-        {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN},
-    )
-    if all(isinstance(value, Ref) for value in (*args, *kwargs.values())):
+    kwargs = {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN}
+    if all(isinstance(value, Ref) for value in (*node.args, *kwargs.values())):
         return ""
     # `format_arg` quotes the name of an unknown symbol, so the dot is unquoted afterwards.
-    values = map_arg((args, kwargs), _shortened)
-    parts = [format_arg(value) for value in values[0]]
-    parts += [f"{format_key(key)}={format_arg(value)}" for key, value in values[1].items()]
+    args, kwargs = map_arg((node.args, kwargs), _shortened)
+    parts = [*map(format_arg, args)]
+    parts += [f"{format_key(key)}={format_arg(value)}" for key, value in kwargs.items()]
     text = f"({', '.join(parts)})".replace(f"`{OPERAND}`", OPERAND)
     return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}\N{HORIZONTAL ELLIPSIS}"
 

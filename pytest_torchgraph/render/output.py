@@ -161,10 +161,7 @@ class RenderResult:
 
 
 def draw(
-    digraph: graphviz.Digraph,
-    path: Path,
-    timeout: float = DRAW_PATIENCE,
-    root: Path | None = None,
+    digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE, root: Path | None = None
 ) -> RenderResult:
     """Draw into a file, or write the DOT text. Never raise an `Exception`, and never hang.
 

@@ -324,11 +324,7 @@ class Scene:
     """
 
     def __init__(
-        self,
-        name: str,
-        title: Iterable[str] = (),
-        heat: Heat | None = None,
-        by_change: str = "",
+        self, name: str, title: Iterable[str] = (), heat: Heat | None = None, by_change: str = ""
     ):
         self.name = name
         self.title = list(title)

@@ -27,10 +27,7 @@ MAX_BOXES = 240
 
 
 def to_dot(
-    graph: Graph,
-    *,
-    limit: int | None = MAX_BOXES,
-    heat: HeatFigure | None = None,
+    graph: Graph, *, limit: int | None = MAX_BOXES, heat: HeatFigure | None = None
 ) -> graphviz.Digraph:
     """Draw a whole graph, including its subgraphs.
 

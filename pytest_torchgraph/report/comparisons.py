@@ -148,11 +148,7 @@ def review_command(config: pytest.Config) -> str:
     )
 
 
-def save_pending(
-    item: pytest.Item,
-    failed: bool,
-    record: Record,
-) -> str:
+def save_pending(item: pytest.Item, failed: bool, record: Record) -> str:
     """Write a pending update for each failed comparison of a phase.
 
     The pending update of a comparison is deleted if the comparison or the phase passed.

@@ -20,13 +20,7 @@ from ..snapshot.inline import FAILED
 from ..snapshot.summary import brief, headline
 from ..words import first_lines, format_ranks, one_line
 from . import artifacts
-from .comparisons import (
-    UPDATE,
-    data_of,
-    review_command,
-    save_pending,
-    save_pending_text,
-)
+from .comparisons import UPDATE, data_of, review_command, save_pending, save_pending_text
 from .failed_check import add_section
 
 if TYPE_CHECKING:
@@ -149,12 +143,12 @@ def fail_unused(item: pytest.Item) -> None:
     expected = item.get_closest_marker("xfail") is not None
     if "graph_snapshot" not in parameters or "subtests" in parameters or expected:
         return
-    message = (
+    pytest.fail(
         "graph_snapshot was requested, but nothing was compared with it\n"
         "write `assert capture == graph_snapshot`, or remove the argument. If there is nothing to "
-        "compare, give the reason with pytest.skip(...)"
+        "compare, give the reason with pytest.skip(...)",
+        pytrace=False,
     )
-    pytest.fail(message, pytrace=False)
 
 
 def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
@@ -317,11 +311,7 @@ def _findings_of_ranks(failed: Comparison) -> Iterator[str]:
 
 
 def _draw(
-    item: pytest.Item,
-    report: pytest.TestReport,
-    failed: Comparison,
-    summary: str,
-    part: Comparison,
+    item: pytest.Item, report: pytest.TestReport, failed: Comparison, summary: str, part: Comparison
 ) -> artifacts.Picture:
     """Write all findings of a comparison, or of one class of its ranks, to a file, and draw them.
 

@@ -168,10 +168,10 @@ def roots(place: Any) -> list[str]:
     Raises:
         ValueError: if `place` is neither an existing path nor an importable package or module.
     """
-    path = Path(str(place))
-    if str(place) and path.exists():
-        return [str(path.resolve()), str(path.absolute())]
     name = str(place)
+    path = Path(name)
+    if name and path.exists():  # `Path("")` is the working directory
+        return [str(path.resolve()), str(path.absolute())]
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):

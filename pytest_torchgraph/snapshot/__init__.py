@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = front_door(
         __name__,
-        {
-            "compare": "Comparison read_stored",
-            "pending": "PendingUpdate",
-            "subject": "program_of",
-        },
+        {"compare": "Comparison read_stored", "pending": "PendingUpdate", "subject": "program_of"},
     )
 
 

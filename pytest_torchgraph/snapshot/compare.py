@@ -26,13 +26,7 @@ from ..graph.equality import equal_programs, strict
 from ..graph.model import Detail
 from ..graph.program import Program, count_lines
 from ..graph.step import needs_links
-from ..graph.text import (
-    EAGER_KINDS,
-    format_document,
-    format_mesh,
-    parse_text,
-    runs_in_words,
-)
+from ..graph.text import EAGER_KINDS, format_document, format_mesh, parse_text, runs_in_words
 from ..words import format_ranks
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
@@ -347,10 +341,7 @@ def _compare_program(
         return _compare_counts(stored, now)
     before, after = stored.canonical().graphs, now.graphs
     if _titles(before) != _titles(after):
-        return (
-            GRAPHS_DIFFER,
-            (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
-        )
+        return GRAPHS_DIFFER, (f"stored:  {_listing(before)}", f"now:     {_listing(after)}")
     # `Graph.__eq__` compares the dataflow; `strict` adds strides and devices.
     # Equal graphs can be linked otherwise, and graphs that differ can be an equal step.
     linked = needs_links(before) or needs_links(after)
@@ -408,10 +399,7 @@ def _compare_counts(stored: Program, now: Program) -> tuple[str, tuple[str, ...]
     after = now.op_counts
     names, new_names = [name for name, _ in before], [name for name, _ in after]
     if names != new_names:
-        return (
-            GRAPHS_DIFFER,
-            (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}"),
-        )
+        return GRAPHS_DIFFER, (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}")
     lines = count_lines(before, after)
     noun = "op count differs" if len(lines) == 1 else "op counts differ"
     return (f"{len(lines)} {noun}", tuple(lines)) if lines else _compare_runs(stored, now)

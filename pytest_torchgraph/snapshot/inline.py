@@ -294,7 +294,7 @@ class TextUpdates:
         run.comparing.update(note["path"] for note in self._edits)
         for path, notes, refused in merge_edits(self._edits):
             outcome, detail = "updated", refused or self._write_file(path, notes)
-            if refused or detail:
+            if detail:  # why nothing was written
                 outcome = "refused"
                 run.end_with()
             else:

@@ -94,8 +94,8 @@ class SavedUpdate:
             accept: the command that reruns the test and stores its graphs.
         """
         fields = {name: getattr(self, name) for name in self.__slots__}
-        words = {"headline": headline, "accept": accept}
-        return json.dumps({"torchgraph_update": VERSION, **words, **fields}, indent=1) + "\n"
+        words = {"torchgraph_update": VERSION, "headline": headline, "accept": accept}
+        return json.dumps({**words, **fields}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> SavedUpdate:

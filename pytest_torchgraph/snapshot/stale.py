@@ -207,8 +207,9 @@ def _candidates(
             files = {(test_directory / name).relative_to(root).as_posix() for name in sources}
             if files & kept_files.keys():
                 continue
-            suffixes = (SUFFIX, DIFFERENCE_SUFFIX)
-            graphs = sorted(path for end in suffixes for path in directory.glob(f"*.{end}"))
+            graphs = sorted(
+                path for end in (SUFFIX, DIFFERENCE_SUFFIX) for path in directory.glob(f"*.{end}")
+            )
             if graphs and files and not files & files_run:
                 kept_files |= dict.fromkeys(files, UNCOLLECTED)
             else:

@@ -25,16 +25,14 @@ def listing(pending: PendingUpdates) -> Iterator[str]:
         yield from (f"   {line}" for line in further_lines)
         if note := notes(pending, cause):
             yield f"       {note}"
+    changed = False
     for update in pending.chosen:
         state, reason = pending.states[update.target]
         if state == "refused":
             yield f"!  {update.describe_refusal(reason)}"
+            # Unless the run refused it, the usual reason is that the file has changed since.
+            changed |= not update.saved.refused
     yield from (f"!  {problem}" for problem in pending.unreadable)
-    # A file that changed since the comparison is the usual reason for any other refusal.
-    changed = any(
-        pending.states[update.target][0] == "refused" and not update.saved.refused
-        for update in pending.chosen
-    )
     if changed and pending.is_default:
         yield "discard the changes of earlier runs:  pytest --cache-clear"
     if any(state == "waits" for state, _ in pending.states.values()):

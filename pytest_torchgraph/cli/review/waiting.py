@@ -33,13 +33,7 @@ from ...graph.diff import (
 from ...graph.program import Program
 from ...report.comparisons import NOT_STORED
 from ...settings.paths import find_rootdir
-from ...snapshot.compare import (
-    DETAILS,
-    Comparison,
-    compare,
-    read_stored,
-    text_difference,
-)
+from ...snapshot.compare import DETAILS, Comparison, compare, read_stored, text_difference
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ...snapshot.summary import brief, headline
@@ -149,8 +143,9 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             problem = f"cannot read the stored graph ({error.line}:{error.column}: {error.problem})"
             comparison = replace(comparison, problem=problem)
         else:
-            same = replace(comparison, problem=SAME_GRAPHS)
-            comparison = compare(old, program, program.header.detail) or same
+            comparison = compare(old, program, program.header.detail) or replace(
+                comparison, problem=SAME_GRAPHS
+            )
             details, lost = _details(saved, old, captured, comparison.details)
     try:
         findings = comparison.diff.findings
@@ -159,12 +154,7 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
     # Different edits may have the same problem, such as "2 op counts differ".
     words = "; ".join([comparison.problem or "the graphs differ", *details])
     return Difference(
-        "; ".join(
-            [
-                headline(comparison),
-                *(line for line in details if line.startswith(LOSSES)),
-            ]
-        ),
+        "; ".join([headline(comparison), *(line for line in details if line.startswith(LOSSES))]),
         details,
         # Beside findings, no problem says what is no longer compared.
         (*findings, *map(problem_finding, lost)) if findings else (problem_finding(words),),
@@ -217,8 +207,8 @@ def _without_graphs(problem: str) -> Difference:
     return Difference(problem, (), (problem_finding(problem),))
 
 
+# An update can be made, its text is already stored, or it cannot be made.
 State = Literal["waits", "stored", "refused"]
-"""State of an update: it can be made, its text is already stored, or it cannot be made."""
 DEFAULT_DIRECTORY = Path(".pytest_cache") / "d" / "torchgraph"
 """Directory for the updates of runs without `--torchgraph-artifacts`, below the root directory."""
 
@@ -396,8 +386,7 @@ class PendingUpdates:
             for number in causes:
                 if not 0 < number <= len(self.causes):
                     raise TorchGraphError(
-                        f"no cause {number} in {self.directory}, only 1 to "
-                        f"{len(self.causes)}: run "
+                        f"no cause {number} in {self.directory}, only 1 to {len(self.causes)}: run "
                         f"`pytest-torchgraph review --list {self.directory}`"
                     )
             targets &= {name for number in causes for name in self.causes[number - 1].words.files}

@@ -279,8 +279,7 @@ def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
 
 
 def cost_data(
-    graphs: Sequence[Graph],
-    by_module: Callable[[int | None], Mapping[str, Cost]],
+    graphs: Sequence[Graph], by_module: Callable[[int | None], Mapping[str, Cost]]
 ) -> Data | None:
     """Return the cost of a capture by module, with as much nesting as `MOST_MODULES` rows allow.
 

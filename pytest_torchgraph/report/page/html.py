@@ -88,12 +88,7 @@ def _constants() -> str:
     from ...render.colours import BORDER, HEAT_PAINTS, SHARES, STEP_LABELS, UNITS
 
     steps = [
-        {
-            "step": step,
-            "least": SHARES.get(step),
-            "fill": paint.fill,
-            "words": STEP_LABELS[step],
-        }
+        {"step": step, "least": SHARES.get(step), "fill": paint.fill, "words": STEP_LABELS[step]}
         for step, paint in HEAT_PAINTS.items()
     ]
     units = {NODE_KEYS[figure]: unit for figure, unit in UNITS.items()}

@@ -179,8 +179,8 @@ class RunData:
         if not causes:
             return None
         return {
-            "heading": self.comparisons.heading(),
-            "releases": self.comparisons.releases(),
+            "heading": comparisons.heading(),
+            "releases": comparisons.releases(),
             "accept": self.accept,
             "list": [{**cause.to_json(), "costs": cost_text(cause.cost)} for cause in causes],
         }

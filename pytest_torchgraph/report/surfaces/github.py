@@ -185,9 +185,9 @@ def summary(outcome: AuditOutcome, budget: int) -> list[str]:
     lines += [f"- {markdown_text(line)}" for line in _lines(outcome)]
     for number, line in enumerate(lines):
         budget -= len(line.encode("utf-8", "backslashreplace")) + 1
-        if budget < 0 and number < 3:  # heading, empty line, and the first line of the audit
-            raise OSError("the file of the step summary is full")
         if budget < 0:
+            if number < 3:  # heading, empty line, and the first line of the audit
+                raise OSError("the file of the step summary is full")
             omitted = counted(len(lines) - number, "more line")
             note = f"{omitted} omitted: GitHub limits the size of a summary."
             return [*lines[:number], "", note]
