@@ -289,6 +289,7 @@ def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerC
     eager_run = EagerRun(invocation, step.saved.random, callback)
 
     def captured() -> Outcome:
+        """Return the outcome of the captured run, or of another one if that cannot be compared."""
         if outcome is None:
             raise CaptureError(
                 "a training step is compared with an eager one over several calls: use "
@@ -341,6 +342,7 @@ def _contents(
     classes, own_modules = named_modules.classes(), named_modules.own_modules()
 
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
+        """Give graphs their final names. Refuse a step without any op."""
         named_graphs = numbered(graphs, classes, own_modules)
         if not any(node.is_call for graph in named_graphs for node in graph.nodes):
             raise _nothing_captured(mechanism, ran)
@@ -350,6 +352,7 @@ def _contents(
     if callable(source) or isinstance(source, Built):
 
         def deferred() -> tuple[tuple[Graph, ...], RecordedCalls | None]:
+            """See `Contents.build`."""
             built = source() if callable(source) else source
             return named(built.graphs), built.calls
 
@@ -367,6 +370,7 @@ def _contents(
     unbroken = ran.record is not None and not ran.record.breaks
 
     def finished(graphs: tuple[Graph, ...], converted: Sequence[Converted]) -> tuple[Graph, ...]:
+        """Add the target's output to graphs of one level."""
         return with_output(graphs, converted, ran.step.output, named_modules, unbroken=unbroken)
 
     graphs = finished(named(conversion.graph for conversion in source), source)

@@ -444,11 +444,12 @@ class _CheckedRun(torch.fx.Interpreter):
         super().__init__(_graph_module(_copied(subject)))
         self.inputs = inputs
         self.val_lines: list[str] = []
+        # Detached, because `deepcopy` refuses a tensor that autograd has computed.
         detached = [value.detach() if _is_tensor(value) else value for value in inputs]
         lifted = {name: value.detach() for name, value in lifted_tensors(subject).items()}
-        own, lifted = copy.deepcopy((detached, lifted))  # keeps views of one memory together
-        lifted.update(zip([node.name for node in _inputs(subject)], own, strict=True))
-        values = {n.name: lifted[n.name] for n in self.graph.find_nodes(op="placeholder")}
+        own, by_name = copy.deepcopy((detached, lifted))  # keeps views of one memory together
+        by_name.update(zip([node.name for node in _inputs(subject)], own, strict=True))
+        values = {n.name: by_name[n.name] for n in self.graph.find_nodes(op="placeholder")}
         self.named = {f"input {name}": value for name, value in values.items()}
         for node in self.graph.find_nodes(op="get_attr"):
             target = str(node.target)

@@ -317,6 +317,7 @@ def _diff_directories(
 
 
 def _files_diff(pairs: Mapping[str, _Pair]) -> FilesDiff:
+    """Return the names of the files of pairs, by what differs in them."""
     return FilesDiff(
         compared=tuple(pairs),
         changed=tuple(name for name, pair in pairs.items() if pair.diff or pair.counts),

@@ -315,6 +315,7 @@ class Observed(CapturedGraphs):
         return saved
 
     def _need_run_counts(self) -> None:
+        """Raise `CaptureError` if ops of the step or the run counts of its graphs are unknown."""
         self._need_whole()
         if self.log is not None:
             raise self._unavailable(

@@ -107,6 +107,7 @@ def _note(codes: Sequence[_Code]) -> str:
 
 
 def _recompile_finding(kind: ChangeKind, side: Capture, recompile: Recompile) -> Finding:
+    """Return the finding for a recompile that only one side has, "added" or "removed"."""
     summary = f"recompile {kind}: {str(recompile).splitlines()[0]}"
     token = f"recompile {kind} {recompile.function} {recompile.reasons}"
     place = _place(side, "")

@@ -54,6 +54,7 @@ class Capture(
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Capture):
             return NotImplemented
+        # Each of these raises if the comparison would be vacuous.
         if not (self.program or other.program):
             compilation.need_graphs(self)
         compilation.need_recorded(self.watched)

@@ -202,6 +202,7 @@ class CallArguments(NamedTuple):
         return Invocation(target, args, kwargs, self.loss_fn, self.backward)
 
     def _run(self) -> RestartHalf:
+        """See `run`. Each call has its own state, which is restored before the next call."""
         target, options = self.target, self.mechanism
         if not torch_private.is_compiled(target):
             target = torch.compile(

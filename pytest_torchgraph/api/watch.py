@@ -97,6 +97,7 @@ class Watch:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
 
     def _read(self) -> Contents:
+        """Return the contents of the capture, as recorded until now."""
         # While the watch is open, run counts change without notification, so read them again.
         if self._last is None or self._recorder.is_open:
             record = replace(
@@ -206,6 +207,7 @@ def steady(
         """Make all calls again, eagerly, from the first state; see `CallsComparison.eager`."""
 
         def how(combined: Step) -> None:
+            # `combined` is a step of `every`: it saved the state that all calls change.
             for number, (invocation, state) in enumerate(zip(invocations, states, strict=True)):
                 state.restore()
                 step = Step(invocation, combined.saved)

@@ -56,11 +56,12 @@ class AuditReport:
         self._path = config_settings.audit_file
         self._watcher = watcher
         self._baseline = _baseline(config, self._path, mode)
+        # Ids of the tests that ran, and where each of them is, as `file:line name`.
         self._tests: set[str] = set()
         self._places: dict[str, str] = {}
         self._interrupted = False
         self._deselected = False
-        self._colour = ""
+        self._colour = ""  # of the first of `outcome.said`
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store the facts of a test. If the test is repeated, its last run counts."""

@@ -132,6 +132,7 @@ def _lines(process: dict[str, Any]) -> Iterator[str]:
 
 
 def _function_lines(function: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines about a function, see `_function`. Long reasons of torch are cut."""
     place = f" ({function['file']}:{function['line']})" if function["file"] else ""
     parts = [
         counted(function["compilations"], "compilation"),

@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     if is_json:
         header = stored.header
         print_json(
-            {"torch": header.torch, "via": header.via, "captures": [*_data(stored, options)]}
+            {"torch": header.torch, "via": header.via, "captures": [*_ranks_data(stored, options)]}
         )
         return EXIT_OK
     if options.rank is None and as_text and stored.sections:
@@ -175,7 +175,7 @@ def _print_graphs(graphs: Sequence[Graph], document: Program, options: argparse.
         print(format_document(graphs, header, header.detail, fold=fold), end="")
 
 
-def _data(stored: Program, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _ranks_data(stored: Program, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the selected graphs of each group of equal ranks, as plain data."""
     from ..graph.step import calls_of, needs_links
 

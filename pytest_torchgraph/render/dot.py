@@ -478,6 +478,7 @@ class _Writer:
                 self._write_cluster(cluster, child, boxes)
 
     def _cost(self, numbers: Iterable[int]) -> str:
+        """Return the cost of all parts with these numbers, as text; "" without costs."""
         heat = self.scene.heat
         if heat is None:
             return ""

@@ -197,6 +197,9 @@ class Edge(NamedTuple):
 class DrawnGraph:
     """The boxes of a graph, without its subgraphs.
 
+    `_folded` has the inputs without a box, by name, and `_first_user` the first box that reads each
+    of them.
+
     Attributes:
         graph: the graph.
         boxes: the boxes, keyed by the name of the node, in graph order.

@@ -31,6 +31,12 @@ class Edit:
 class SourceFile:
     """The source of a Python file, with its line ends and byte order mark unchanged.
 
+    Attributes:
+        text: the source.
+        lines: its lines, each with its end.
+        starts: the index in `text` of each line, and of the end.
+        tree: the source as parsed by `ast`.
+
     Raises:
         TorchGraphError: if the source cannot be parsed.
     """

@@ -73,6 +73,7 @@ def add_command(commands: Any) -> None:
 
 
 def _numbers(text: str) -> list[int]:
+    """Parse the argument of `--cause`: numbers separated by commas."""
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:

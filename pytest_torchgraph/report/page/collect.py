@@ -241,6 +241,7 @@ def collectives_data(capture: Capture) -> Data | None:
 
 
 def _row(collective: Collective) -> Data:
+    """Return the data of one collective, in the list of `collectives_data`."""
     return {
         "graph": collective.graph,
         "kind": collective.kind,

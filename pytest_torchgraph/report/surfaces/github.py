@@ -125,6 +125,7 @@ def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
 
 
 def _worse(outcome: AuditOutcome) -> Iterator[Annotation]:
+    """Yield an annotation for each change for the worse."""
     title = f"worse than {outcome.file}"
     for change in changes_over_tests(outcome.verdict.worse if outcome.verdict else ()):
         yield Annotation(
@@ -133,6 +134,7 @@ def _worse(outcome: AuditOutcome) -> Iterator[Annotation]:
 
 
 def _causes(outcome: AuditOutcome) -> Iterator[Annotation]:
+    """Yield an annotation for each cause; for a recompile, at the line that created the guard."""
     for shared_cause in causes_over_tests(outcome.facts):
         guard = CodePlace.parse(shared_cause.cause.guard_place)
         place = guard if guard.file else shared_cause.place
