@@ -200,6 +200,7 @@ def append(path: Path, text: str, *, root: Path) -> None:
     try:
         with _opened_parent(path, root, create=True) as (target, folder):
             name = target if folder is None else Path(target.name)
+            # Without a buffer, the text is one call of the system.
             with open(os.open(name, flags, 0o666, dir_fd=folder), "ab", buffering=0) as file:
                 if file.write(data) != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(run, PLUGIN)
     config.addinivalue_line("markers", options.DESCRIPTION)
     config.addinivalue_line("markers", device_types.DESCRIPTION)
-    if config.stash[ANY_SET]:
+    if config.stash[ANY_SET]:  # else a run that uses no option imports no more
         try:
             _configure_what_is_set(config)
         except pytest.UsageError as error:

@@ -531,7 +531,7 @@ def _updates(
             raise ValueError(f"warmup={warmup} is negative: pass 0 to capture the first step")
     if updates is None:
         return None
-    named = Updates(updates)
+    named = Updates(updates)  # raises for an object whose state cannot be saved
     for name, value in others.items():
         if value is not None:
             raise TypeError(

@@ -440,6 +440,7 @@ class CapturedGraphs(Subject):
             CaptureError: if the graph is not from this capture, or has no live module: if it ran
                 eagerly, or was captured via "dispatch" or by a watch, or loaded from a file.
         """
+        # By identity, because another capture may have an equal graph.
         if any(eager_graph is graph for eager_graph in self._contents.eager or ()):
             raise CaptureError(
                 f"{graph.name} ran eagerly, op by op, so it has no live torch.fx graph: pass one "

@@ -247,6 +247,7 @@ def _changes(
 ) -> Iterator[str]:
     """Yield lines about ops whose count changed otherwise than `changes=` says."""
     if changes is None:
+        # Any change will do, also one that a difference leaves out.
         if not found and _order(before) == _order(result):
             yield "change: the pass changed nothing, because it matched no node of this graph"
         return
@@ -372,6 +373,7 @@ def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.G
         memory = torch.randint(
             0, 2 if dtype == torch.bool else high, (length,), generator=generator
         )
+    # Without an accelerator, the graph of one runs on the CPU.
     device = value.device if torch.accelerator.is_available() else "cpu"
     return memory.to(device, dtype).as_strided(shape, stride)
 

@@ -269,7 +269,7 @@ def _diff_artifacts(directory: Any) -> GraphDiff:
     if not _is_path(directory):
         raise TypeError(f"diff takes two sides, or one directory, not a {type(directory).__name__}")
     path = Path(directory)
-    path.stat()
+    path.stat()  # raises for a missing path
     if not path.is_dir():
         raise TypeError(f"{directory} is a file: pass a second file to compare it with")
     files = _files(path)

@@ -55,6 +55,7 @@ class SecondProcess:
         """
         process = subprocess.run(
             [sys.executable, "-c", _CODE, str(self._written)],
+            # For the import of this package, before `main` sets `sys.path`.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             capture_output=True,
             text=True,

@@ -109,6 +109,7 @@ class GraphTestCase(unittest.TestCase):
         words = [*message, *(f"{name}={value}" for name, value in params.items())]
         self._torchgraph_parameters = (*before, *words)
         try:
+            # unittest marks a missing message with an object of its own, not with `None`.
             with super().subTest(**params) if msg is None else super().subTest(msg, **params):
                 yield
         finally:
@@ -138,6 +139,7 @@ class GraphTestCase(unittest.TestCase):
                 "assertGraph needs pytest with the pytest-torchgraph plugin: python -m pytest"
             )
         parameters = ",".join(self._torchgraph_parameters)
+        # A file name must be the same in each run, but a default `repr` contains an address.
         if " at 0x" in parameters or "\n" in parameters:
             problem = "has several lines" if "\n" in parameters else "differs between runs"
             raise ValueError(

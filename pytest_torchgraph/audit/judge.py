@@ -219,6 +219,8 @@ class BaselineComparison:
             }
             if any(map(self._new_causes, users)):
                 continue
+            # A function that no test called itself, such as one after a graph break, may belong to
+            # any test: then it is unknown if all ran.
             callers = {test for test, entry in self._before.tests.items() if key in entry.calls}
             all_ran = bool(callers) and callers <= self._passed
             old = self._before.functions[key]

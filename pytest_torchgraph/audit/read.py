@@ -88,7 +88,7 @@ def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
         yield FunctionFacts(
             key,
             line,
-            calls[key] > 0,
+            calls[key] > 0,  # called by the test itself
             tuple(sorted(ops[key])),
             tuple(sorted(backends[key])),
             key in backwards,
@@ -252,6 +252,7 @@ def _causes_of_eager_runs(
             yield Cause(kind, "", "", f"torch.compile is switched off by {record.disabled}", "", 0)
         return
     for callee in record.callables:
+        # The name in the code, as in `explained`; a module is called by its class.
         identity = (
             relative(callee.file),
             callee.name if callee.code is None else callee.code.co_name,

@@ -132,6 +132,7 @@ class AuditReport:
         """Print the section `torchgraph audit`. Without a mode, print it only on an error."""
         outcome = self.outcome
         lines: list[str] = []
+        # Without a mode, another option, such as `--torchgraph-json`, asked for the facts.
         if self._watcher is None:
             lines += [f"no test was watched: {outcome.broken}"] * bool(outcome.mode)
         elif outcome.broken:

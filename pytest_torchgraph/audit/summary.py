@@ -231,6 +231,7 @@ def describe(cause: Cause, further_places: int = 0) -> str:
     if further_places:
         place += f" and {counted(further_places, 'more function')}"
     detail = f"{cause.text} ({cause.code})" if cause.code else cause.text
+    # The line of a graph break says more than Dynamo's class of it. A recompile has no text.
     if cause.kind == "break":
         detail = cause.code or cause.text
     elif cause.kind in ("recompile", "limit"):

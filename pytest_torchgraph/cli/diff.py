@@ -98,7 +98,7 @@ def _runs(options: argparse.Namespace) -> int:
     if options.output is not None:
         from ..report.page import page
 
-        write(options.output, page(page_data(difference), {}))
+        write(options.output, page(page_data(difference), {}))  # all data are in the page itself
     if options.format == "json":
         print_json(difference.to_json())
     elif options.format == "markdown":
@@ -203,6 +203,7 @@ def _pairs(
     if options.rank is None:
         if old.sections and new.sections:
             return [*same_ranks(old, new)]
+        # Of a missing file, all ranks were added or removed.
         if old.sections and _is_empty(new):
             return [(ranks, rank_program, new) for ranks, rank_program in old.sections]
         if new.sections and _is_empty(old):

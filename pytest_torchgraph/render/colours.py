@@ -229,12 +229,12 @@ class Heat:
         for graph in graphs:
             times = graph.runs if times_run else 1
             if figure == "saved_bytes":
-                need_saved((graph,))
+                need_saved((graph,))  # raises if the level has no saved values
                 by_name = saved_by_node(graph) or {}
             else:
                 by_name = flops_by_node(graph)
             for name, value in by_name.items():
-                if value != 0:
+                if value != 0:  # a missing node costs nothing
                     costs[graph.by_name[name]] = None if value is None else value * times
         return cls(figure, costs, sum(value or 0 for value in costs.values()))
 

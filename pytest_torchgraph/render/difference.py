@@ -174,7 +174,7 @@ def _whole_graph(pair: GraphPair) -> Box:
     element = Element("group", graph.name, names, graph.name, kind, is_old=kind == "removed")
     return Box(
         graph.name,
-        Node(graph.name, "output", "output"),
+        Node(graph.name, "output", "output"),  # a stand-in, because a box has a node
         mark=Mark(kind),
         side=sides.get(kind, ""),
         fixed=([*map(same, lines)], [" "], element),

@@ -374,7 +374,7 @@ class _Writer:
                 style |= {"fillcolor": WHITE, "style": "filled,rounded,dashed", "penwidth": "1"}
             return lines, tooltip, style, element
         if self.scene.by_change:
-            return lines, tooltip, CONTEXT | {}, element
+            return lines, tooltip, CONTEXT | {}, element  # a copy, because `_box` adds to it
         if element.kind == "break":
             style = _colours(CHANGE_PAINTS["removed"]) | BOLD | {"margin": "0.15,0.1"}
             return lines, tooltip, style, element
@@ -466,6 +466,8 @@ class _Writer:
                 for names in classes
             ]
             self.elements[key] = Element(kind, label=label)
+            # Drawn with the new title. `dot` frames a subgraph only if its name starts with
+            # "cluster"; `key[8:]` is the number.
             line = Line(titles[1], *titles)
             self.sides.record(key, [line], "", MAX_LABEL, [[_id(number) for number in inside]])
             with digraph.subgraph(name=f"cluster_{key[8:]}") as cluster:

@@ -183,8 +183,8 @@ def draw(
             renderer, problems = write(digraph.source, path, kind, timeout, root)
             if renderer is not None or kind == "dot":
                 return RenderResult(path, renderer)
-        # Not an older picture at `path`: a reader would take it for that of this failure.
         write(digraph.source, fallback, "dot", timeout, root)
+        # A reader would take an older picture for that of this failure.
         files.write(path, None, root=root)
         return RenderResult(fallback, None, _advice(problems, path, fallback))
     except Exception as error:  # the test has failed already: its message is what matters

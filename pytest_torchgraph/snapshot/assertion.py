@@ -232,6 +232,7 @@ class GraphSnapshot(SnapshotAssertion):
             refused: the reason why nothing may be written; "" if it may.
         """
         self.failed = self._pending = None
+        # A difference has no pending update: `review` compares and stores graphs.
         if _is_difference(data):
             from .stored_differences import stored_difference
 
@@ -440,6 +441,7 @@ class GraphSnapshot(SnapshotAssertion):
             return
         key, name, pending = self._pending
         pending_updates = self._record.pending
+        # If an earlier comparison has the same file, merge both, unless both passed.
         if key in pending_updates and (pending or pending_updates[key][1]):
             from .pending import merge_updates
 

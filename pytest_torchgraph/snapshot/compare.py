@@ -209,6 +209,7 @@ def parse_stored(stored: str, path: str, update: str = "--torchgraph-update") ->
         return read_stored(stored)
     except GraphFormatError as error:
         problem = error.problem
+        # Some problems name their own remedy, by the option alone.
         if "--torchgraph-update" not in problem:
             problem += (
                 ": restore the file from version control, or store the graph again with "
@@ -355,6 +356,7 @@ def _compare_program(
     ):
         return f"only {LAYOUTS_DIFFER}", _full_lines(before, after)
     runs = _compare_runs(stored, now)
+    # If the graphs differ, `equal_programs` has found above that the steps are equal.
     is_same = runs is None and (not linked or not equal or equal_programs(before, after))
     return None if is_same else runs or ("", ())
 

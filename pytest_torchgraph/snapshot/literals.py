@@ -111,6 +111,10 @@ def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
 def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
     """Return the string literal passed to a call as an argument.
 
+    Args:
+        call: the call.
+        position, keyword: the position of the argument, from 0, and its name.
+
     Raises:
         TorchGraphError: if the argument is not a string literal.
     """
@@ -119,7 +123,7 @@ def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
         None,
     )
     before = call.args[: position + 1]
-    # After a `*arguments`, positions are unknown.
+    # The positions after `*arguments` are unknown.
     if len(before) > position and not any(isinstance(arg, ast.Starred) for arg in before):
         argument = argument or before[position]
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):

@@ -51,7 +51,7 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: StaleFil
     config_settings = settings.get(config)
     lines = [*_update_lines(config, run)]
     lines += _prune(config, run, stale) if config_settings.prune else _stale_lines(config, stale)
-    if config_settings.update or config_settings.prune is True:
+    if config_settings.update or config_settings.prune is True:  # "check" removes nothing
         for directory in {path.parent for path in run.compared}:
             remove_leftovers(directory, root=config.rootpath)
     if any(action == "refused" for action, _, _ in run.stored):

@@ -58,7 +58,7 @@ def accept(
     """
     accepted = Accepted()
     for update in updates:
-        state, reason = update.state()
+        state, reason = update.state()  # now: its file may have changed since the list was printed
         if state == "stored":
             continue
         own_causes = pending.causes_by_target[update.target]
@@ -218,6 +218,7 @@ def _open_picture(update: Update) -> str:
         picture = _draw(update)
     except (TorchGraphError, OSError) as error:
         return f"no picture: {error}"
+    # Without a desktop, `webbrowser` may start a browser in this terminal.
     desktop = os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
     if not desktop and sys.platform not in ("darwin", "win32"):
         return f"no desktop was found: open {picture} yourself"

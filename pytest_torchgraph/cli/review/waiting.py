@@ -393,6 +393,7 @@ class PendingUpdates:
         if tests is not None:
             test_targets: set[str] = set()
             for test in tests:
+                # An update of a stranger may name any test; a refused one writes nothing.
                 targets_of_test = {
                     update.target
                     for update in self.updates

@@ -117,6 +117,7 @@ class RunData:
         """
         failed = {test["id"] for test in self.tests if test["outcome"] in RED}
         causes = self._causes(failed)
+        # The keys of `_RUN` are attributes of this class, several in one text.
         run = {name: getattr(self, name) for names in _RUN for name in names.split()}
         workers = "a worker" if self.crashed == 1 else f"{self.crashed} workers"
         return {
@@ -304,6 +305,7 @@ class Page:
     def data(self) -> Data:
         """Return the data of the page. Large data are in `parts`."""
         outcome = outcome_of(self.config)
+        # A test of the audit used torch, even if no test captured anything.
         if outcome is not None and outcome.facts:
             self.torch = self.torch or torch_version()
         for test in self.tests:
