@@ -3,6 +3,14 @@
 Every pytest run in the environment imports this module. If compiled files cannot be written, pytest
 also recompiles this module for assertion rewriting. So only imports that every run needs are at the
 top; hooks and fixtures import the rest on use.
+
+    start       pytest_configure resolves the options, and registers what they request
+    collection  pytest_generate_tests and pytest_make_collect_report: devices and their markers
+    each test   `_torchgraph` isolates it, and pytest_runtest_call watches it for its limits
+    a failure   pytest_torchgraph_edit_exception and pytest_runtest_makereport explain it
+    end         pytest_terminal_summary lists the stored graphs
+
+The comparison itself is in `snapshot.assertion`, which the fixture `graph_snapshot` returns.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def _causes_of_recompiles(record: WatchRecord) -> Iterator[Cause]:
             recompile.line,
             # Of a frame that was compiled before, only the first recompile here depends on it.
             shared=frame in before if recompile.limit_hit else is_first,
-            # Without the suffix about a dynamic size, which depends on what ran before.
+            # Without the suffix about a dynamic size, whose compile id depends on what ran before.
             guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
             guard_place=_guard_place(recompile),
         )

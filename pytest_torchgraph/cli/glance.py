@@ -56,6 +56,7 @@ def data(capture: Capture) -> dict[str, Any]:
     by_function = grouped(((c.function, c.file), c) for c in record.compiled)
     functions = [_function(record, compilations) for compilations in by_function.values()]
     functions.sort(key=_cost, reverse=True)
+    # "unsaved" is an event of a graph that no cache has stored, not of a lookup.
     lookups = [event for c in record.compiled for event in c.lookups]
     found = Counter(f"{e.cache} {e.state}" for e in lookups if e.state != "unsaved")
     return {

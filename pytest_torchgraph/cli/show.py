@@ -158,7 +158,6 @@ def _print_graphs(graphs: Sequence[Graph], document: Program, options: argparse.
     Raises:
         CaptureError: if the graphs lack the costs or collectives.
     """
-    from ..graph.cost import format_cost_table
     from ..graph.text import format_document
 
     if options.table:
@@ -167,6 +166,8 @@ def _print_graphs(graphs: Sequence[Graph], document: Program, options: argparse.
     elif options.collectives:
         print(_collectives(graphs))
     elif options.cost:
+        from ..graph.cost import format_cost_table  # only here, because it imports torch
+
         print(format_cost_table(graphs, _costs(graphs)))
     elif options.ops:
         _print_counts([(_heading(graph), graph.op_counts) for graph in graphs])

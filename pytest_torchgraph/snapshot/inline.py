@@ -122,7 +122,8 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
         stored = parse_text("".join(f"{line}\n" for _, line in parsed))
     except GraphFormatError as error:
         problem = f"{error.problem}. Correct the text, or rewrite it with {UPDATE}"
-        row, line = parsed[min(error.line, len(parsed)) - 1]  # at the end, the line after the last
+        # An error at the end of the text may be on the line after its last one.
+        row, line = parsed[min(error.line, len(parsed)) - 1]
         if not row:
             raise GraphFormatError(problem) from None
         written = text.split("\n")[row - 1]

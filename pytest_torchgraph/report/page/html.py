@@ -204,7 +204,7 @@ def captures_of(test: Mapping[str, Any]) -> list[Data]:
 
 
 def _ranks_disagree(ranks: Mapping[str, Any]) -> bool:
-    """Return True if ranks deadlock, or order their collectives in a way that can."""
+    """Return True if ranks deadlock, send without a receive, or order collectives dangerously."""
     dangers = (
         equal_ranks["order"]["danger"] for equal_ranks in ranks["classes"] if equal_ranks["order"]
     )
