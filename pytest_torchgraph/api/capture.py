@@ -446,7 +446,10 @@ def _eager(
 
 
 def _with_cuts(islands: Islands, breaks: Sequence[GraphBreak]) -> list[StepCall]:
-    """Return the calls of a step with the cuts before them."""
+    """Return the calls of a step with the cuts before them.
+
+    A call has a cut if it begins at a `Division`. See `Cut` for its graph break and `direct`.
+    """
     cuts: list[Cut | None] = []
     for division in islands.divisions:
         cut = None

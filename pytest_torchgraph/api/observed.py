@@ -217,6 +217,7 @@ class Observed(CapturedGraphs):
         breaks = record.breaks
         if eager is not None and contents.training is not None:
             # In a training step, calls of methods are recorded too, so no break hides anything.
+            # `eager` is a new object, so `contents` stays as it is.
             breaks = ()
             eager.methods += contents.methods
         eager = eager and eager.of_graphs(names)

@@ -70,7 +70,7 @@ def _kind_of(path: Path) -> str:
         if head == _TGRAPH:  # most files: not worth reading more
             return ""
         head += file.read(_HEAD)
-    if head.startswith(_GZIP):
+    if head.startswith(_GZIP):  # a log may be compressed
         with open(path, "rb") as file:
             try:
                 head = gzip.GzipFile(fileobj=file).read(_HEAD)

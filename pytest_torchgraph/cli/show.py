@@ -97,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
             "--cost accepts only --table: leave out --ops, --flat and --collectives"
         )
     is_json = options.format == "json"
+    # True without an option that selects a part of the file, or a form for single graphs.
     as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
     captures = _captures_of_log(options)
     if captures is not None and not options.stage:

@@ -265,7 +265,8 @@ class _Overlay:
     def _mark(self, kind: MarkKind, before: Node | None, after: Node | None, folded: bool) -> None:
         """Mark the box of a node that differs, or the box into which the node is folded.
 
-        Only nodes that are folded are marked if `folded` is True, else only the others.
+        Does nothing for a folded node unless `folded` is True, and for any other node if it is.
+        Also does nothing for a node without a box, and for one that is marked already.
         """
         node = after or before
         assert node is not None

@@ -153,7 +153,7 @@ def edit_of(source: SourceFile, literal: ast.Constant, lines: Iterable[str]) -> 
     indent = closing = source.indentation(literal.lineno)
     # After a backslash the logical line continues: `"""\` does not start a new line.
     if len(quotes) == 3 and literal.end_lineno != literal.lineno:
-        # The closing quotes have the indentation of the lines, or stand alone on their own.
+        # Closing quotes that are alone on their line stay there. Others move below the lines.
         rows = [row.rstrip("\r\n") for row in _LINE.findall(old)]
         last = rows[-1][: -len(quotes)]
         indents = [_leading_space(row) for row in [*rows[1:-1], last] if row.strip()]

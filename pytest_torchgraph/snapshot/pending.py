@@ -212,6 +212,7 @@ def pending_update(
         text: the text to write; `None` to remove this release's file.
         problem: as in `PendingUpdate`.
     """
+    # All files that decide whether, and where, an update writes.
     compared = files.compared[1]
     digests = {compared: digest(stored)}
     for path in (files.own, files.next and files.next[1]):

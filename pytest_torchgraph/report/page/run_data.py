@@ -265,9 +265,12 @@ class Page:
             self._close(report.nodeid)
 
     def _open(self, report: pytest.TestReport) -> Data:
-        """Return the data of a test, to which the data of a phase can be added."""
+        """Return the data of a test, to which the data of a phase can be added.
+
+        A new test is added to `tests`. The details of a finished test are unpacked.
+        """
         test = self.tests.get(report.nodeid) or _new_test(report)
-        if "part" in test:  # already packed: restore the details
+        if "part" in test:
             test = {key: value for key, value in test.items() if key not in ("part", "facts")}
             test |= self.parts.get(self.tests[report.nodeid]["part"])
         self.tests[report.nodeid] = test
