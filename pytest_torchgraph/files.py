@@ -120,6 +120,7 @@ def decode(hint: Any, value: Any, where: str = "value") -> Any:
     if isinstance(value, dict):
         if isinstance(hint, dict):
             hints, build = {name: hint[names] for names in hint for name in names.split()}, dict
+            # A missing key is `None`, which only some types accept.
             value = {name: value.get(name) for name in hints}
         elif origin in (dict, Mapping):
             hints, build = dict.fromkeys(value, arguments[1]), dict
@@ -130,6 +131,7 @@ def decode(hint: Any, value: Any, where: str = "value") -> Any:
     if hints is not None:
         return build(**{key: decode(hints[key], value[key], f"{where}.{key}") for key in value})
     if isinstance(value, list | tuple) and origin in (list, tuple):
+        # A list, and `tuple[X, ...]`, have one type for all items.
         is_fixed = origin is tuple and arguments[-1] is not Ellipsis
         item_hints = arguments if is_fixed else arguments[:1] * len(value)
         pairs = zip(item_hints, value, strict=True)

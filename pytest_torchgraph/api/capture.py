@@ -216,7 +216,7 @@ def capture(
                 raise
     comparison = None if fake else _comparison(mechanism, ran, callback)
     header = Header(mechanism.name, torch.__version__.partition("+")[0])
-    kind = None if torch_device is None else torch_device.type
+    kind = torch_device and torch_device.type
     result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
     _check_device(result)
     CONTEXT.notify(result)
@@ -322,7 +322,7 @@ def _search(
     differs: Callable[[StepResult], bool],
     seconds: float | None,
 ) -> Divergence:
-    """Find the first difference of a captured run."""
+    """Find the first difference of a captured run; see `EagerComparison.search`."""
     from ..divergence.stages import Search  # imported only here: most captures never search
     from ..divergence.values import Budget
 

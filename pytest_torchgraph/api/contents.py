@@ -223,14 +223,13 @@ class Contents:
         for number, graph in enumerate(self.graphs):
             program.append(graph)
             program += [graph for after, graph in eager if after == number]
-        if self.is_watch:  # a watch does not record which value of a graph enters which other graph
-            for graph in program:
-                object.__setattr__(graph, "calls", ())
+        calls: dict[int, list[StepCall]] = {}
         if part is not None and part.calls:
-            calls: dict[int, list[StepCall]] = {}
             for (is_eager, number), call in zip(part.order or (), part.calls, strict=True):
                 graph = part.graphs[number][1] if is_eager else self.graphs[number]
                 calls.setdefault(id(graph), []).append(call)
+        # A watch has no calls: it does not record which value of a graph enters which other graph.
+        if calls or self.is_watch:
             for graph in program:
                 object.__setattr__(graph, "calls", tuple(calls.get(id(graph), ())))
         return tuple(program)

@@ -78,6 +78,7 @@ def main() -> None:
         _import(name, file)
     settings, calls = pickle.loads(data)
     torch_private.assign_settings(settings)
+    # `modes` are the switches, and whether inference mode is on.
     with torch.inference_mode(modes[1]), torch_private.stable_cache_keys():
         torch_private.assign_switches(modes[0])
         half = calls.run()

@@ -165,8 +165,7 @@ class BaselineComparison:
             tests.pop(test, None)
             if facts:
                 tests[test] = Entry.of(facts)
-        ran = (facts for test, facts in self._facts.items() if test in self._passed)
-        current = functions_of(ran)
+        current = functions_of(f for test, f in self._facts.items() if test in self._passed)
         functions = merged_functions(self._before, current)
         # If all tests of the baseline passed, a function that is not in this run is unused.
         if self._before.tests.keys() - self._missing <= self._passed:
@@ -185,17 +184,18 @@ class BaselineComparison:
         # Callers of each callable now, minus those in the baseline, over the compared tests.
         callers = Counter(key for keys in calls.values() for key in keys)
         callers.subtract(key for test in compared for key in before[test].calls)
-        # With fewer callers over the whole run, no other test makes this call instead.
-        return {
-            test: [
-                AuditChange(test, f"no longer compiled, or no longer called: {name} in {file}")
-                for key in sorted({*before[test].calls} - calls[test])
-                if callers[key] < 0
-                for file, _, name in [key.partition(" | ")]
-            ]
-            for test in compared
-            if len(calls[test]) < len(before[test].calls)  # else it calls others instead
-        }
+        lost: dict[str, list[AuditChange]] = {}
+        for test in compared:
+            old = before[test].calls
+            if len(calls[test]) >= len(old):  # it calls others instead
+                continue
+            for key in sorted({*old} - calls[test]):
+                # With fewer callers over the whole run, no other test makes this call instead.
+                if callers[key] < 0:
+                    file, _, name = key.partition(" | ")
+                    text = f"no longer compiled, or no longer called: {name} in {file}"
+                    lost.setdefault(test, []).append(AuditChange(test, text))
+        return lost
 
     def _compare_functions(
         self, worse: dict[str, list[AuditChange]], better: dict[str, list[AuditChange]]

@@ -9,7 +9,7 @@ In this room, a box is a node of the drawing, and a node is always a node of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -388,18 +388,14 @@ class Scene:
         users = grouped((edge.tail, position[edge.head]) for edge in self.edges)
         starts = {*boxes}
         found = dict.fromkeys(boxes)
-        border: Sequence[Box] = list(boxes)
+        border = list(boxes)  # the boxes that the last hop has found
         for _ in range(hops):
-            near = [
-                number
-                for box in border
+            near: dict[int, None] = {}
+            for box in border:
                 # The operands of the output node can be anywhere in the graph.
-                if box in starts or box.node.kind != "output"
-                for number in (
-                    *sorted(set(operands.get(box, ())), reverse=True)[:most],
-                    *sorted(set(users.get(box, ())))[:most],
-                )
-            ]
-            border = [b for number in dict.fromkeys(near) if (b := self.boxes[number]) not in found]
-            found.update(dict.fromkeys(border))
+                if box in starts or box.node.kind != "output":
+                    near |= dict.fromkeys(sorted(set(operands.get(box, ())), reverse=True)[:most])
+                    near |= dict.fromkeys(sorted(set(users.get(box, ())))[:most])
+            border = [b for number in near if (b := self.boxes[number]) not in found]
+            found |= dict.fromkeys(border)
         return list(found)

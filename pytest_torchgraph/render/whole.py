@@ -53,6 +53,7 @@ def drawing(
     """Like `to_dot`, but also return the meaning of each element of the SVG."""
     heading = f"{graph.name}: {graph.kind} graph at level {graph.level}"
     title = [f"{eager_label(graph) if graph.eager else heading}, {ops_in_words(graph)}"]
+    # The cost of one run, as `Graph.flops`.
     heat_values = None if heat is None else Heat.of([graph], heat, times_run=False)
     scene = Scene(graph.name, title, heat_values)
     scene.add_graph(graph)

@@ -153,6 +153,7 @@ def _with_via(now: Program) -> Program:
     from ..graph.text import VIA_LEVELS
 
     level = now.graphs[0].level
+    # The first mechanism whose graphs have this level.
     via = now.header.via or next(
         via for via, level_of_via in VIA_LEVELS.items() if level_of_via == level
     )

@@ -185,6 +185,7 @@ def _test_directories(config: pytest.Config) -> Iterator[Path]:
         for directory, names, _ in os.walk(config.invocation_params.dir / argument):
             if DIRECTORY in names:
                 yield Path(directory)
+            # In place: `os.walk` then does not enter the others.
             names[:] = [name for name in names if not any(fnmatchcase(name, p) for p in ignored)]
 
 
