@@ -216,8 +216,11 @@ def capture(
                 raise
     comparison = None if fake else _comparison(mechanism, ran, callback)
     header = Header(mechanism.name, torch.__version__.partition("+")[0])
-    kind = torch_device and torch_device.type
-    result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
+    result = Capture(
+        _contents(mechanism, ran, comparison),
+        header,
+        device=None if torch_device is None else torch_device.type,
+    )
     _check_device(result)
     CONTEXT.notify(result)
     return result
