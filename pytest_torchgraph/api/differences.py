@@ -260,7 +260,7 @@ def _diff_paths(before: Path, after: Path, truncated: Truncated) -> GraphDiff:
     name = one_line(after.name)
     pair = _compare_files(before, after)
     findings = tuple(replace(finding, files=(name,)) for finding in pair.diff.findings)
-    files = replace(_files_diff({name: pair}), compared=(name,), of_directories=False)
+    files = replace(_files_diff({name: pair}), of_directories=False)
     return replace(pair.diff, findings=findings, files=files)
 
 
