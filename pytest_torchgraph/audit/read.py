@@ -88,11 +88,11 @@ def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
         yield FunctionFacts(
             key,
             line,
-            calls[key] > 0,  # called by the test itself
-            tuple(sorted(ops[key])),
-            tuple(sorted(backends[key])),
-            key in backwards,
-            observation.nested,
+            called=calls[key] > 0,
+            ops=tuple(sorted(ops[key])),
+            backends=tuple(sorted(backends[key])),
+            backward=key in backwards,
+            nested=observation.nested,
         )
 
 
@@ -118,9 +118,9 @@ def facts_of(record: WatchRecord) -> TestFacts:
             compilation.seconds
         )
     causes = _merge_causes(_causes(record, compiles))
-    callable_places = [
+    callable_places = dict.fromkeys(
         f"{relative(callee.file)}:{callee.line} {callee.name}" for callee in record.callables
-    ]
+    )
     return TestFacts(
         calls=sum(callee.entries for callee in record.callables),
         eager_calls=sum(callee.uncompiled.total() for callee in record.callables),
@@ -132,7 +132,7 @@ def facts_of(record: WatchRecord) -> TestFacts:
         causes=causes,
         frames=tuple(frames),
         frame_seconds=tuple(round(seconds, 6) for seconds in frames.values()),
-        callables=tuple(dict.fromkeys(callable_places)),
+        callables=tuple(callable_places),
         backends=tuple(sorted({callee.backend for callee in record.callables if callee.backend})),
         shared=(
             bool(record.ran_earlier)
