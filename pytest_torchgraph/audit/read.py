@@ -40,8 +40,9 @@ def facts_of_test(observation: TestObservation) -> TestFacts:
     """Convert the observations of a test to facts."""
     facts = facts_of(observation.record)
     functions = tuple(_functions(observation))
-    never_ran = () if facts.uses_compile else _causes_of_unused_calls(observation.compile_calls)
-    causes = facts.causes + never_ran
+    causes = facts.causes
+    # Calls of `torch.compile` in a test that called nothing compiled.
+    causes += () if facts.uses_compile else _causes_of_unused_calls(observation.compile_calls)
     # In another test order, another test sets up the fixture.
     if observation.in_wider_fixture:
         causes = tuple(
@@ -264,8 +265,8 @@ def _causes_of_eager_runs(
             if cause.earlier:
                 yield Cause(kind, *identity, UNSEEN, "", callee.line, times, shared=True)
             else:
-                text = ADDRESS.sub("…", cause.reason)
-                yield Cause(kind, file, cause.function, text, "", cause.line, times)
+                reason = ADDRESS.sub("…", cause.reason)
+                yield Cause(kind, file, cause.function, reason, "", cause.line, times)
 
 
 def _merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
