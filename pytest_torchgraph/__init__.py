@@ -114,6 +114,7 @@ _import = front_door(__name__, _NAMES)
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name, or raise the error that says which torch it needs."""
     try:
         return _import(name)
     except (ImportError, AttributeError):

@@ -98,6 +98,7 @@ def parametrize(metafunc: pytest.Metafunc, names: Sequence[str]) -> None:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     selected = [name for name in names if all(name in allowed for allowed in by_marker)]
     cases: list[Any] = list(selected)
+    # Without any case, pytest would skip the test for a reason of its own.
     if not selected:
         reason = f"@pytest.mark.{MARKER} excludes all selected devices: {', '.join(names)}"
         cases = [pytest.param(name, marks=pytest.mark.skip(reason)) for name in by_marker[0]]
@@ -141,6 +142,7 @@ def _devices_of_marker(mark: pytest.Mark) -> tuple[str, ...]:
 def _parametrized(metafunc: pytest.Metafunc) -> bool:
     """Return True if `@pytest.mark.parametrize` sets the test's devices."""
     for mark in metafunc.definition.iter_markers("parametrize"):
+        # "a,b", or a sequence of names.
         names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
         if isinstance(names, str):
             names = names.split(",")
@@ -151,6 +153,7 @@ def _parametrized(metafunc: pytest.Metafunc) -> bool:
 
 def _redefined(metafunc: pytest.Metafunc) -> bool:
     """Return True if the project redefines `graph_device` for this test."""
+    # The last definition is the closest one. Without this private name of pytest, none is known.
     by_name: Mapping[str, Sequence[Any]] = getattr(metafunc, "_arg2fixturedefs", {})
     definitions = by_name.get(FIXTURE, ())
     return bool(definitions) and not definitions[-1].func.__module__.startswith(f"{__package__}.")
@@ -183,11 +186,11 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
     import torch
 
     reason = why_absent(name)
-    if reason is not None and required:
-        pytest.fail(
-            f"device {name!r} of --torchgraph-devices is not available: {reason}", pytrace=False
-        )
     if reason is not None:
+        if required:
+            pytest.fail(
+                f"device {name!r} of --torchgraph-devices is not available: {reason}", pytrace=False
+            )
         pytest.skip(f"device {name!r} is not available: {reason}")
     return torch.device(name)
 
@@ -208,6 +211,7 @@ def parse(device: Any) -> torch.device:
             f"device must be a string, an int or a torch.device, not {type(device).__name__}: pass "
             "a device such as 'cpu' or 'cuda:1'"
         )
+    # An int is an index of the accelerator. `torch.device` refuses a negative one.
     if isinstance(device, int) and device >= 0 and not torch.accelerator.is_available():
         raise CaptureError(f"device {device!r} is not available: torch finds no accelerator")
     try:

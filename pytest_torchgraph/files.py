@@ -86,6 +86,7 @@ def parse_json(text: str | bytes, pairs: Callable[..., Any] | None = None) -> An
 
 
 def _bounded(kind: type[float], text: str) -> float:
+    """Parse a number of JSON. Raise `ValueError` for one that is too large, infinite or NaN."""
     number = kind(text)
     if not abs(number) < 1e20:  # NaN is not
         raise ValueError(f"{text[:20]} is out of range")
@@ -111,12 +112,15 @@ def decode(hint: Any, value: Any, where: str = "value") -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if isinstance(hint, list):
         origin, arguments = list, tuple(hint)
+    # A union is `X | None`; a dictionary of types may be `None` as a whole.
     if origin is UnionType or (value is None and isinstance(hint, dict)):
         return None if value is None else decode(arguments[0], value, where)
+    # `hints` has the type of each key, and `build` makes the result of the decoded values.
     hints, build = None, hint
     if isinstance(value, dict):
         if isinstance(hint, dict):
             hints, build = {name: hint[names] for names in hint for name in names.split()}, dict
+            # A missing key is `None`, which only some types accept.
             value = {name: value.get(name) for name in hints}
         elif origin in (dict, Mapping):
             hints, build = dict.fromkeys(value, arguments[1]), dict
@@ -127,6 +131,7 @@ def decode(hint: Any, value: Any, where: str = "value") -> Any:
     if hints is not None:
         return build(**{key: decode(hints[key], value[key], f"{where}.{key}") for key in value})
     if isinstance(value, list | tuple) and origin in (list, tuple):
+        # A list, and `tuple[X, ...]`, have one type for all items.
         is_fixed = origin is tuple and arguments[-1] is not Ellipsis
         item_hints = arguments if is_fixed else arguments[:1] * len(value)
         pairs = zip(item_hints, value, strict=True)
@@ -197,6 +202,7 @@ def append(path: Path, text: str, *, root: Path) -> None:
     try:
         with _opened_parent(path, root, create=True) as (target, folder):
             name = target if folder is None else Path(target.name)
+            # Without a buffer, the text is one call of the system.
             with open(os.open(name, flags, 0o666, dir_fd=folder), "ab", buffering=0) as file:
                 if file.write(data) != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -207,6 +213,11 @@ def append(path: Path, text: str, *, root: Path) -> None:
 
 
 def _replace(path: Path, data: bytes | None, root: Path | None, sync: bool) -> None:
+    """Write a file by moving a temporary one into its place, or remove it; see `write`.
+
+    Raises:
+        OSError: if this fails; `FileNotFoundError` if there is nothing to remove.
+    """
     with _opened_parent(path, root, create=data is not None) as (target, folder):
         # Names relative to the opened directory: a branch cannot swap it for a link.
         home = target.parent if folder is None else Path()
@@ -225,6 +236,7 @@ def _replace(path: Path, data: bytes | None, root: Path | None, sync: bool) -> N
                 file.flush()
                 if sync:
                     os.fsync(file.fileno())
+            # A new file, or one that replaces a link, has the mode of any new file.
             if stat.S_ISREG(mode):
                 os.chmod(temporary, stat.S_IMODE(mode), dir_fd=folder)
             # A link may have been created since `_opened_parent`.
@@ -310,6 +322,7 @@ def _descriptor(path: Path) -> int | None:
 
 
 def _write_stream(path: Path, data: bytes) -> None:
+    """Write to a device, FIFO or socket, or to this process's output, after what was printed."""
     sys.stdout.flush()
     descriptor = _descriptor(path)
     if descriptor is None and path.is_socket():

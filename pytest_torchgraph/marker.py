@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from .settings.options import MARKER, NAMES, SIGNATURE
 if TYPE_CHECKING:
     from .api.result import Capture
 
+# Defaults for a test without a marker, in place of those of `Limits`.
 NO_LIMITS = {"min_graphs": 0, "max_graph_breaks": None, "max_recompiles": None}
 COMPILED = pytest.StashKey[bool]()
 """Stash key: True if a watched test ran anything compiled."""
@@ -34,31 +35,11 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
     Raises:
         pytest.UsageError: for a positional or unknown argument, or an invalid value.
     """
-    marker_values: dict[str, Any] = {}
-    words: list[str] = []
     marks = list(_markers_closest_first(item))
     limit_names = [name for name in MAXIMA if defaults.get(name) is not None]
-    if not marks and not limit_names:
+    if not marks and not limit_names:  # `within` and `allow` alone limit nothing
         return None
-    for mark in marks:
-        if mark.args:
-            raise pytest.UsageError(
-                f"{item.nodeid}: @pytest.mark.{MARKER} takes keyword arguments only, got "
-                f"{mark.args!r}: write {SIGNATURE}"
-            )
-        for name, value in mark.kwargs.items():
-            if name not in NAMES:
-                raise pytest.UsageError(
-                    f"{item.nodeid}: @pytest.mark.{MARKER} has no argument "
-                    f"{name!r}{_suggest_argument(name)}: write {SIGNATURE}"
-                )
-            source = f"{item.nodeid}: @pytest.mark.{MARKER}"
-            # Check a value even if a closer marker overrides it: otherwise a mistake shows only
-            # after the closer marker is removed.
-            checked_value = check_argument(name, value, source, item.config.rootpath)
-            if name not in marker_values:
-                marker_values[name] = checked_value
-                words.append(f"{name}={value!r}")
+    marker_values, words = _values_of_markers(item, marks)
     options = {
         name: f"{MARKER}_{name}={defaults[name]!r}"
         for name in limit_names
@@ -78,12 +59,49 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
             f"{item.nodeid}: max_graphs={limits.max_graphs} is less than "
             f"min_graphs={limits.min_graphs}"
         )
+    # Limits of the ini file alone always check something: one of the maxima.
     if marks and not limits.min_graphs and all(getattr(limits, name) is None for name in MAXIMA):
         raise pytest.UsageError(
             f"{item.nodeid}: @pytest.mark.{MARKER}({', '.join(words)}) checks nothing: give a "
             f"limit, as in {SIGNATURE}"
         )
     return limits
+
+
+def _values_of_markers(
+    item: pytest.Item, marks: Iterable[pytest.Mark]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the checked arguments of a test's markers, and each as the user wrote it.
+
+    Args:
+        item: the test.
+        marks: its markers, the closest first.
+
+    Raises:
+        pytest.UsageError: see `limits_of`.
+    """
+    marker_values: dict[str, Any] = {}
+    words: list[str] = []
+    for mark in marks:
+        if mark.args:
+            raise pytest.UsageError(
+                f"{item.nodeid}: @pytest.mark.{MARKER} takes keyword arguments only, got "
+                f"{mark.args!r}: write {SIGNATURE}"
+            )
+        for name, value in mark.kwargs.items():
+            if name not in NAMES:
+                raise pytest.UsageError(
+                    f"{item.nodeid}: @pytest.mark.{MARKER} has no argument "
+                    f"{name!r}{_suggest_argument(name)}: write {SIGNATURE}"
+                )
+            source = f"{item.nodeid}: @pytest.mark.{MARKER}"
+            # Check a value even if a closer marker overrides it: otherwise a mistake shows only
+            # after the closer marker is removed.
+            checked_value = check_argument(name, value, source, item.config.rootpath)
+            if name not in marker_values:
+                marker_values[name] = checked_value
+                words.append(f"{name}={value!r}")
+    return marker_values, words
 
 
 def _suggest_argument(name: str) -> str:
@@ -125,6 +143,7 @@ def watched(item: pytest.Item, limits: Limits) -> Iterator[None]:
     watch = Watch(passive=True)
     with watch as capture:
         yield
+    # Also code that another test compiled, whose graphs this watch does not have.
     item.stash[COMPILED] = bool(capture.graphs or capture.record("graphs").executions)
     problems = list(find_problems(capture, limits))
     if problems:
@@ -149,6 +168,7 @@ def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asser
 
     record = capture.record("graphs")
     graphs = capture.graphs
+    # Too few graphs are too few compilations, or, without any, a reason that `need_graphs` finds.
     if len(graphs) < limits.min_graphs:
         if graphs:
             message = f"graphs: expected at least {limits.min_graphs}, found {len(graphs)}"
@@ -159,6 +179,8 @@ def find_problems(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asser
         head = f"graphs: expected at most {limits.max_graphs}, found {len(graphs)}:"
         lines = [head, *checks.describe_graphs(capture)]
         yield "max_graphs", AssertionError("\n".join(lines))
+    # A test of the ini file's limits may compile nothing. If it calls compiled code, this must run
+    # compiled; `need_graphs` has reported a marked test without a graph.
     if graphs or (record.callables and not record.disabled and limits.min_graphs == 0):
         yield from _problem("min_graphs", checks.need_compiled, record, allow=limits.allow)
         yield from _problem("min_graphs", checks.need_device, capture)

@@ -3,6 +3,14 @@
 Every pytest run in the environment imports this module. If compiled files cannot be written, pytest
 also recompiles this module for assertion rewriting. So only imports that every run needs are at the
 top; hooks and fixtures import the rest on use.
+
+    start       pytest_configure resolves the options, and registers what they request
+    collection  pytest_generate_tests and pytest_make_collect_report: devices and their markers
+    each test   `_torchgraph` isolates it, and pytest_runtest_call watches it for its limits
+    a failure   pytest_torchgraph_edit_exception and pytest_runtest_makereport explain it
+    end         pytest_terminal_summary lists the stored graphs
+
+The comparison itself is in `snapshot.assertion`, which the fixture `graph_snapshot` returns.
 """
 
 from __future__ import annotations
@@ -42,7 +50,7 @@ TEST_CASE = f"{__package__}.api.testcase"
 """Module of `GraphTestCase`. Until this module is imported, no test can have that class."""
 INLINE = f"{__package__}.snapshot.inline"
 """Module of `assert_graph_text`. Until this module is imported, no test can have called it."""
-OURS = NEEDING_TORCH | {"graph_snapshot"}
+OURS = NEEDING_TORCH | {"graph_snapshot"}  # the fixtures of this plugin
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(run, PLUGIN)
     config.addinivalue_line("markers", options.DESCRIPTION)
     config.addinivalue_line("markers", device_types.DESCRIPTION)
-    if config.stash[ANY_SET]:
+    if config.stash[ANY_SET]:  # else a run that uses no option imports no more
         try:
             _configure_what_is_set(config)
         except pytest.UsageError as error:
@@ -68,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _configure_what_is_set(config: pytest.Config) -> None:
+    """Resolve the settings, and register the plugins that they request."""
     config_settings = _settings(config)
     if config_settings.update and not config.option.collectonly:
         from .snapshot.inline import PLUGIN as TEXTS
@@ -103,7 +112,11 @@ def _settings(config: pytest.Config) -> Config:
 
 
 class _RunRecord(RunRecord):
-    """The record of a run, which reports the causes of failed comparisons at the end."""
+    """The record of a run, which reports the causes of failed comparisons at the end.
+
+    It registers `FailedComparisons` with the first failed comparison, so that a run without one
+    does not import its module. In a worker, the controller does it.
+    """
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         super().pytest_runtest_logreport(report)
@@ -392,6 +405,7 @@ def _need_torch() -> None:
 
 
 def _why_unsupported() -> str:
+    """See `torch_release.why_unsupported`."""
     from .torch_release import why_unsupported
 
     return why_unsupported()
@@ -408,6 +422,7 @@ def _needs_isolation(request: pytest.FixtureRequest) -> bool:
 
 
 def _ini_limits(config: pytest.Config) -> Mapping[str, Any]:
+    """Return the limits of the ini file. If nothing is set, do not resolve the settings."""
     return _settings(config).limits if config.stash[ANY_SET] else {}
 
 

@@ -17,11 +17,13 @@ The package does not require torch, so that pip never changes an installed torch
 TRIED = ("2.9", "2.10", "2.11", "2.12", "2.13", "2.14")
 """Releases on which the README's test command was run, in ascending order; see `.ci/newest`."""
 
+# (?a): digits of other scripts are no release.
 _RELEASE = r"(?a)(\d+)\.(\d+)(?!\d)"
 
 
 def torch_version() -> str:
     """Return the version of torch, as in 2.13.0+cpu; "" if torch is missing or has no version."""
+    # Of the imported torch, which may be another than the installed one.
     version = str(getattr(sys.modules.get("torch"), "__version__", ""))
     if not version:
         try:
@@ -78,6 +80,6 @@ def _needs() -> str:
 
 def _is_installed() -> bool:
     """Return True if an import would find a module torch."""
-    if "torch" in sys.modules:
+    if "torch" in sys.modules:  # `None` blocks its import
         return sys.modules["torch"] is not None
     return util.find_spec("torch") is not None

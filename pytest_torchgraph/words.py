@@ -52,6 +52,7 @@ def one_line(text: str) -> str:
 
 
 def _visible(character: str) -> str:
+    """Return a character as `one_line` shows it."""
     if _CONTROL.match(character):
         return "?"
     if character.isprintable() and not _BLANK.match(character):
@@ -120,6 +121,7 @@ def markdown_text(text: str) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
+    """Return a character reference, which Markdown does not parse, for a character of `_MARKUP`."""
     # GitHub looks for e-mail addresses and for names of users after it has read the references,
     # but only within one piece of text.
     return "<b></b>@<b></b>" if match[0] == "@" else f"&#{ord(match[0])};"
@@ -147,6 +149,7 @@ def amount(count: int, unit: str, *, signed: bool = False) -> str:
     if size < 1000:
         return f"{sign}{size} {unit}"
     power = 1
+    # 999.95 is the least number that one decimal rounds to 1000.0.
     while power < len(prefixes) - 1 and size >= 999.95 * 1000**power:
         power += 1
     return f"{sign}{size / 1000**power:,.1f} {prefixes[power]}{unit}"

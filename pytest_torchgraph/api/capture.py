@@ -1,4 +1,9 @@
-"""The entry point `capture`, and the value of the `graph_capture` fixture."""
+"""The entry point `capture`, and the value of the `graph_capture` fixture.
+
+`capture` checks its arguments, and calls `_run`, which runs the target through a mechanism and
+restores what the run changed. `_comparison` makes the functions that run the target again, for
+`assert_matches_eager`, and `_contents` puts all into the `Contents` of a `Capture`.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +34,7 @@ from ..graph.text import Header
 from ..mechanisms.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch import Dispatch
 from ..mechanisms.islands import Islands
-from ..mechanisms.protocol import (
-    COMPILING,
-    Built,
-    Captured,
-    Mechanism,
-    check_options,
-    with_output,
-)
+from ..mechanisms.protocol import COMPILING, Built, Captured, Mechanism, check_options, with_output
 from ..mechanisms.step import (
     EagerRun,
     InFloat64,
@@ -181,6 +179,7 @@ def capture(
     need_torch()
     mechanism = _mechanism(via)
     own_options = {"loss_fn": loss_fn, "backward": backward, "device": device}
+    # The defaults become `None`, which means that an option was not passed.
     _check_target(
         target,
         {
@@ -194,6 +193,8 @@ def capture(
     named_updates = _updates(updates, warmup, mechanism, {**own_options, "fake": fake or None})
     _check_options(target, kwargs)
     callback = None
+    # The mechanism compiles what the user passed to `torch.compile`. `callback` holds the user's
+    # backend, for comparisons.
     if mechanism.name in COMPILING and named_updates is None:
         callback = torch_private.callback_of(target)
         target = torch_private.uncompiled(target)
@@ -215,15 +216,25 @@ def capture(
                 raise
     comparison = None if fake else _comparison(mechanism, ran, callback)
     header = Header(mechanism.name, torch.__version__.partition("+")[0])
-    kind = None if torch_device is None else torch_device.type
-    result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
+    result = Capture(
+        _contents(mechanism, ran, comparison),
+        header,
+        device=None if torch_device is None else torch_device.type,
+    )
     _check_device(result)
     CONTEXT.notify(result)
     return result
 
 
 class _StepResult(NamedTuple):
-    """A finished step and its records."""
+    """A finished step and its records.
+
+    Attributes:
+        step: the step.
+        captured: what the mechanism captured.
+        outcome: the results to compare with those of an eager run; `None` for a training step.
+        record: the compiler's record; `None` if the mechanism compiles nothing.
+    """
 
     step: Step
     captured: Captured
@@ -246,6 +257,7 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
     meshes = torch_private.meshes_of(invocation.named.all_tensors())
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     if mechanism.name in RESETTING:
+        # Dynamo then calls `note_all` while it traces, instead of tracing into it.
         torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
     # Nobody sees the writes of the warm-up.
     sees_writes = mechanism.name == "dispatch" and not invocation.warmup
@@ -260,12 +272,13 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _StepResult:
             with HUB.recording(recorder), dimensions:
                 captured = mechanism.capture(step, CanonicalNames())
         except Exception as error:
+            # Add whose error it is: the target's, which also raises eagerly, or the compiler's.
             if mechanism.name in COMPILING | {"fx"}:
                 tell_whose(error, invocation, saved, mechanism.name)
             raise
         outcome = None if updates is not None else outcome_of(step)
     if outcome is not None:
-        outcome = outcome.finished(saved)
+        outcome = outcome.finished(saved)  # after the state is restored
     saved.release()
     return _StepResult(step, captured, outcome, None if recorder is None else record_of(recorder))
 
@@ -279,6 +292,7 @@ def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerC
     eager_run = EagerRun(invocation, step.saved.random, callback)
 
     def captured() -> Outcome:
+        """Return the outcome of the captured run, or of another one if that cannot be compared."""
         if outcome is None:
             raise CaptureError(
                 "a training step is compared with an eager one over several calls: use "
@@ -286,7 +300,7 @@ def _comparison(mechanism: Mechanism, ran: _StepResult, callback: Any) -> EagerC
             )
         if incomparable:
             raise CaptureError(incomparable)
-        if comparable is None:
+        if comparable is None:  # this run drew the random numbers that an eager run draws
             return outcome
         return eager_run.run(lambda s: comparable.capture(s, CanonicalNames()))
 
@@ -311,7 +325,7 @@ def _search(
     differs: Callable[[StepResult], bool],
     seconds: float | None,
 ) -> Divergence:
-    """Find the first difference of a captured run."""
+    """Find the first difference of a captured run; see `EagerComparison.search`."""
     from ..divergence.stages import Search  # imported only here: most captures never search
     from ..divergence.values import Budget
 
@@ -321,27 +335,27 @@ def _search(
 def _contents(
     mechanism: Mechanism, ran: _StepResult, comparison: EagerComparison | None
 ) -> Contents:
-    """Return the contents of a captured step. Graphs are numbered now, unless deferred."""
+    """Return the contents of a captured step. Graphs are numbered now, unless deferred.
+
+    The source of the graphs has one of three forms. A function builds them on first use, and
+    `Built` graphs are those of recorded ops: neither has live torch.fx modules. Otherwise it is a
+    list of converted torch.fx graphs.
+    """
     captured, named_modules = ran.captured, ran.step.invocation.named
     classes, own_modules = named_modules.classes(), named_modules.own_modules()
 
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
+        """Give graphs their final names. Refuse a step without any op."""
         named_graphs = numbered(graphs, classes, own_modules)
         if not any(node.is_call for graph in named_graphs for node in graph.nodes):
-            why = captured.why_none
-            if ran.record is not None and (not why or why.endswith(": ")):
-                why += why_nothing(ran.record.compiled)
-            why = why or (
-                "the output of the target does not depend on any op: return the result of the "
-                "computation"
-            )
-            raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
+            raise _nothing_captured(mechanism, ran)
         return named_graphs
 
     source = captured.graphs
     if callable(source) or isinstance(source, Built):
 
         def deferred() -> tuple[tuple[Graph, ...], RecordedCalls | None]:
+            """See `Contents.build`."""
             built = source() if callable(source) else source
             return named(built.graphs), built.calls
 
@@ -352,15 +366,18 @@ def _contents(
             training=captured.training,
             find_frozen=functools.partial(_frozen, mechanism, ran.step, ()),
         )
-        if not callable(source):
+        if not callable(source):  # number the graphs now: a capture of nothing is an error here
             contents.build()
         return contents
+    # Without a graph break, no number in the output was read from a tensor.
     unbroken = ran.record is not None and not ran.record.breaks
 
     def finished(graphs: tuple[Graph, ...], converted: Sequence[Converted]) -> tuple[Graph, ...]:
+        """Add the target's output to graphs of one level."""
         return with_output(graphs, converted, ran.step.output, named_modules, unbroken=unbroken)
 
     graphs = finished(named(conversion.graph for conversion in source), source)
+    # Pairs of a graph and its conversion, at the capture's level and then at the further levels.
     live = list(zip(graphs, source, strict=True))
     levels = {}
     for level, converted in captured.levels.items():
@@ -389,6 +406,18 @@ def _contents(
         methods=captured.methods,
         find_frozen=functools.partial(_frozen, mechanism, ran.step, graphs),
     )
+
+
+def _nothing_captured(mechanism: Mechanism, ran: _StepResult) -> CaptureError:
+    """Return the error for a step without any op in its graphs, with the cause."""
+    why = ran.captured.why_none
+    # Without a reason, or with the beginning of one, the compiler's record says the rest.
+    if ran.record is not None and (not why or why.endswith(": ")):
+        why += why_nothing(ran.record.compiled)
+    why = why or (
+        "the output of the target does not depend on any op: return the result of the computation"
+    )
+    return CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
 
 
 def _frozen(mechanism: Mechanism, step: Step, graphs: Sequence[Graph]) -> tuple[Frozen, ...]:
@@ -420,7 +449,10 @@ def _eager(
 
 
 def _with_cuts(islands: Islands, breaks: Sequence[GraphBreak]) -> list[StepCall]:
-    """Return the calls of a step with the cuts before them."""
+    """Return the calls of a step with the cuts before them.
+
+    A call has a cut if it begins at a `Division`. See `Cut` for its graph break and `direct`.
+    """
     cuts: list[Cut | None] = []
     for division in islands.divisions:
         cut = None
@@ -434,7 +466,7 @@ def _with_cuts(islands: Islands, breaks: Sequence[GraphBreak]) -> list[StepCall]
     # A frame that Dynamo skips has no line at which it is divided: in each module, it is divided
     # first where code runs that it called.
     at_line = {id(cut.graph_break) for cut in cuts if cut is not None and cut.direct}
-    found: set[tuple[int, str]] = set()
+    found: set[tuple[int, str]] = set()  # a break and a module in which its cut is found
     for number, (cut, division) in enumerate(zip(cuts, islands.divisions, strict=True)):
         cause = None if cut is None else cut.graph_break
         if cause is None or division is None or id(cause) in at_line:
@@ -475,6 +507,7 @@ class GraphCapture:
         return "<graph_capture>"
 
 
+# `help(graph_capture)` then shows the docstring of `capture`.
 functools.update_wrapper(GraphCapture.__call__, capture, assigned=("__doc__",), updated=())
 
 
@@ -488,7 +521,12 @@ def _updates(
     """Check the options of a training step, and return what it changes; `None` for other targets.
 
     Args:
-        others: options that a training step excludes.
+        updates, warmup: the options, as passed to `capture`.
+        mechanism: the mechanism.
+        others: options that a training step excludes, by name; `None` for one that was not passed.
+
+    Raises:
+        TypeError, ValueError, CaptureError: see `capture`.
     """
     if warmup is not None:
         if updates is None:
@@ -499,7 +537,7 @@ def _updates(
             raise ValueError(f"warmup={warmup} is negative: pass 0 to capture the first step")
     if updates is None:
         return None
-    named = Updates(updates)
+    named = Updates(updates)  # raises for an object whose state cannot be saved
     for name, value in others.items():
         if value is not None:
             raise TypeError(
@@ -515,6 +553,7 @@ def _updates(
 
 
 def _mechanism(via: Any) -> Mechanism:
+    """Return the mechanism of an argument `via=`. Refuse anything else, with what to pass."""
     if isinstance(via, str):
         if via in MECHANISMS:
             return MECHANISMS[via]()
@@ -525,6 +564,7 @@ def _mechanism(via: Any) -> Mechanism:
     if isinstance(via, type) and isinstance(getattr(via, "name", None), str):
         raise TypeError(f"via={via.__name__}: pass an instance, {via.__name__}()")
     if isinstance(via, Mechanism):
+        # A user's mechanism checks its own options.
         if type(via) in MECHANISMS.values():
             check_options(via)
         return via
@@ -535,6 +575,7 @@ def _mechanism(via: Any) -> Mechanism:
 
 
 def _one_of(texts: Iterable[str]) -> str:
+    """Return texts as alternatives: `a, b or c`."""
     *all_but_last, last = texts
     return f"{', '.join(all_but_last)}{' or ' if all_but_last else ''}{last}"
 
@@ -579,6 +620,12 @@ def _check_modules(named: NamedTensors) -> None:
 
 
 def _check_target(target: Any, own_options: dict[str, Any]) -> None:
+    """Refuse a target that cannot be captured, or with a parameter that `capture` takes for itself.
+
+    Args:
+        target: the target.
+        own_options: the options of `capture`, by name; `None` for one that was not passed.
+    """
     if not callable(target):
         raise TypeError(
             f"the target must be a module or another callable, not {type(target).__name__}: write "
@@ -623,6 +670,7 @@ def _check_options(target: Any, kwargs: dict[str, Any]) -> None:
     )
     passed = takers.keys() & kwargs.keys()
     declared = _declared_parameters(target) if passed else None
+    # Without a signature, or with `**kwargs`, the target may accept the name.
     if declared is None or any(p.kind is p.VAR_KEYWORD for p in declared.values()):
         return
     for name in sorted(passed - declared.keys()):
@@ -638,7 +686,11 @@ def _name_target(target: Any) -> str:
 
 
 def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequence[Kernel]] | None:
-    """Return a function that reads the kernels and sets the names of their graphs."""
+    """Return a function that reads the kernels and sets the names of their graphs.
+
+    The kernels as read have the number of their graph in place of its name. Return `None` if there
+    is no generated code.
+    """
     read_kernels = captured.kernels
     if read_kernels is None:
         return None
@@ -648,6 +700,7 @@ def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequen
 
 
 def _check_device(result: Capture) -> None:
+    """Refuse a capture without a graph on the device of the running test's `graph_device`."""
     expected = CONTEXT.device
     if expected is None:
         return

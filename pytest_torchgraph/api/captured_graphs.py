@@ -32,6 +32,7 @@ _WHY_NO_BACKWARD = f"A backward counts only if it ran: {CHECK_BACKWARD}."
 
 
 def _why_no_eager_ops(via: str) -> str:
+    """Return why a capture does not record ops outside compiled graphs, and what to use."""
     if via in ("watch", "trace"):
         return (
             f"a {via} does not record ops that run eagerly: use graph_capture(target, ...) via "
@@ -50,7 +51,11 @@ def _why_no_eager_ops(via: str) -> str:
 
 
 class CapturedGraphs(Subject):
-    """The graphs of a capture; see `Capture`."""
+    """The graphs of a capture; see `Capture`.
+
+    `_read` returns the contents. Those of an open watch change, so everything reads them anew
+    (`_contents`). A capture at another level shares `_read`.
+    """
 
     def __init__(
         self,
@@ -103,7 +108,7 @@ class CapturedGraphs(Subject):
     def _calls(self, asked: str) -> WatchRecord:
         """Return the record of a run, which has calls; see `record`."""
         record = self.record(asked)
-        if record.log is not None:
+        if record.log is not None:  # a log has compilations only
             raise self._unavailable(f"{asked} are", "graph_capture.watch()")
         return record
 
@@ -173,7 +178,7 @@ class CapturedGraphs(Subject):
         eager = self.eager
         if self._contents.eager_ops is not None:
             return self._contents.eager_ops
-        assert not eager
+        assert not eager  # eager graphs always have ops
         raise CaptureError(
             "the file does not say whether eager ops were recorded when it was stored: capture "
             "again"
@@ -281,6 +286,7 @@ class CapturedGraphs(Subject):
         return is_training_step or any(graph.kind == "update" for graph in self.program)
 
     def _of_phase(self, name: str) -> tuple[Graph, ...]:
+        """Return the graphs of a phase, see `graph.model.in_phase`; raise as `phase` does."""
         self.phase(name)  # raises for an unknown phase, and for an update without `updates=`
         return in_phase(self.program, name)
 
@@ -352,13 +358,14 @@ class CapturedGraphs(Subject):
                 AOTAutograd compiled some of the code, which therefore has no aten graphs.
         """
         if not self._contents.at(level):
-            self._need_any()
+            self._need_any()  # without any graph, the level is not the problem
             levels = ", ".join(self._contents.levels)
             via = "inductor" if level == "post_grad" else level
             raise CaptureError(
                 f"level {level!r} was not captured (captured levels: {levels}): use via={via!r}"
             )
         if level in ATEN_LEVELS:
+            # A watch has the Dynamo graph in place of one that it lacks at this level.
             for graph in self._contents.graphs:
                 if graph.level == "dynamo" and any(node.is_call for node in graph.nodes):
                     raise CaptureError(
@@ -407,8 +414,9 @@ class CapturedGraphs(Subject):
             ValueError: if `within` is neither a path nor a package.
         """
         whole = self._contents
-        part = whole.only(within, function)
+        part = whole.only(within, function)  # now, so that a wrong argument raises here
 
+        # An open watch makes new contents, whose part has to be selected anew.
         def read() -> Contents:
             nonlocal whole, part
             if (now := self._contents) is not whole:
@@ -432,6 +440,7 @@ class CapturedGraphs(Subject):
             CaptureError: if the graph is not from this capture, or has no live module: if it ran
                 eagerly, or was captured via "dispatch" or by a watch, or loaded from a file.
         """
+        # By identity, because another capture may have an equal graph.
         if any(eager_graph is graph for eager_graph in self._contents.eager or ()):
             raise CaptureError(
                 f"{graph.name} ran eagerly, op by op, so it has no live torch.fx graph: pass one "
@@ -473,6 +482,7 @@ class CapturedGraphs(Subject):
         return tuple(graph for graph in self.graphs if graph.kind in kinds)
 
     def _require_one(self, word: str, graphs: tuple[Graph, ...]) -> Graph:
+        """Return the only graph, or raise an error that lists all graphs of the capture."""
         if len(graphs) == 1:
             return graphs[0]
         self._need_any()
@@ -492,6 +502,7 @@ class CapturedGraphs(Subject):
             raise CaptureError(f"no graph was compiled:\n{why_no_graph(self.watched)}")
 
     def _need_whole(self) -> None:
+        """Raise `CaptureError` if ops of the step are in no graph, so that its cost is unknown."""
         self._need_any()
         self.need_all_ops("the cost")
 
@@ -518,7 +529,10 @@ class CapturedGraphs(Subject):
 
     @property
     def _split(self) -> tuple[Graph, ...]:
-        """`program` with AOTAutograd's graphs instead of the graphs derived from them."""
+        """`program` with AOTAutograd's graphs instead of the graphs derived from them.
+
+        Inductor changes AOTAutograd's graphs, and compiled autograd traces the backward ones again.
+        """
         contents = self._contents
         at_aot = any(graph.level in ("post_grad", "compiled_autograd") for graph in contents.graphs)
         has_aot = at_aot and contents.at("aot")

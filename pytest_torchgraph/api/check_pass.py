@@ -1,4 +1,8 @@
-"""`check_pass`: checks what one pass does to one graph, and reports all problems at once."""
+"""`check_pass`: checks what one pass does to one graph, and reports all problems at once.
+
+Each check is a function that yields the lines of its problems: `_changes`, `_after`, `_values`,
+`_annotations`, `_kept` and `_twice`. `_apply` runs the pass, and `_CheckedRun` runs a graph.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +111,7 @@ def check_pass(
     allowed = patterns(allow) if allow else []
     before = _module(graph_or_module_or_text)
     result = _apply(pass_fn, before)
-    if wrong := _malformed(before, result):
+    if wrong := _malformed(before, result):  # nothing else can be checked
         found, lines = GraphDiff(()), [f"malformed: {wrong}"]
     else:
         found = diff(before, result)
@@ -133,6 +137,7 @@ def check_pass(
 
 
 def _module(subject: Any) -> _Subject:
+    """Return what can run of any graph that `check_pass` takes."""
     if isinstance(subject, Graph | str):
         return to_fx(subject)
     if isinstance(subject, _Subject):
@@ -144,6 +149,7 @@ def _module(subject: Any) -> _Subject:
 
 
 def _expected(subject: Any) -> _Subject | Graph:
+    """Return the graph of the argument `after=`, which may also be one that cannot run."""
     try:
         return _module(subject)
     except CaptureError:  # a graph that cannot run can be compared
@@ -155,6 +161,7 @@ def _copied(subject: _Subject) -> _Subject:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of a program's tree specs
         duplicate = copy.deepcopy(subject)
+    # `deepcopy` of a graph copies the meta of its nodes, but not the dictionaries in it.
     for part in _graph_module(duplicate).modules():
         if isinstance(part, torch.fx.GraphModule):
             for node in part.graph.nodes:
@@ -173,7 +180,10 @@ def _inputs(subject: _Subject) -> list[torch.fx.Node]:
 
 
 def _apply(pass_fn: Callable[..., Any], module: _Subject) -> _Subject:
-    """Run a pass on a copy, and return its result."""
+    """Run a pass on a copy, and return its result.
+
+    A pass that returns neither a graph nor a module has changed its argument.
+    """
     duplicate = _copied(module)
     if isinstance(duplicate, torch.export.ExportedProgram):
         if _takes_graph(pass_fn) or "GraphModule" in _first_parameter(pass_fn):
@@ -192,6 +202,7 @@ def _apply(pass_fn: Callable[..., Any], module: _Subject) -> _Subject:
 
 
 def _takes_graph(pass_fn: Callable[..., Any]) -> bool:
+    """Return True if a pass takes a `torch.fx.Graph`, by its annotation, else by its name."""
     name, annotation = _first_parameter(pass_fn)
     return annotation == "Graph" or (name == "graph" and annotation != "GraphModule")
 
@@ -232,12 +243,11 @@ def _in_words(error: Exception) -> str:
 
 
 def _changes(
-    before: _Subject,
-    result: _Subject,
-    found: GraphDiff,
-    changes: Mapping[Any, int] | None,
+    before: _Subject, result: _Subject, found: GraphDiff, changes: Mapping[Any, int] | None
 ) -> Iterator[str]:
+    """Yield lines about ops whose count changed otherwise than `changes=` says."""
     if changes is None:
+        # Any change will do, also one that a difference leaves out.
         if not found and _order(before) == _order(result):
             yield "change: the pass changed nothing, because it matched no node of this graph"
         return
@@ -264,11 +274,13 @@ def _order(module: _Subject) -> list[Any]:
 
 
 def _after(result: _Subject, expected: _Subject | Graph | None) -> Iterator[str]:
+    """Yield a line if the result is not the graph of `after=`."""
     if expected is not None and (difference := diff(expected, result)):
         yield _with_details("after: not the expected graph, but with", difference)
 
 
 def _twice(pass_fn: Callable[..., Any], result: _Subject) -> Iterator[str]:
+    """Run the pass on its own result. Yield a line if it fails, or changes the graph again."""
     try:
         again = _apply(pass_fn, result)
         wrong = _malformed(result, again)
@@ -298,6 +310,7 @@ def _runs_before(module: _Subject, inputs: Any) -> Mapping[str, _CheckedRun]:
         }
     if not isinstance(inputs, tuple | list):
         raise TypeError(f"inputs must be a tuple or list, not {type(inputs).__name__}")
+    # A list of tuples is several calls: one call whose arguments are all tuples is a tuple.
     several = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) for i in inputs)
     calls = {f"with call {n} of inputs": i for n, i in enumerate(inputs, 1)} if several else {}
     names = [node.name for node in _inputs(module)]
@@ -329,6 +342,16 @@ def _random_run(module: _Subject, magnitude: float) -> _CheckedRun:
 
 
 def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.Generator) -> Any:
+    """Return a random value for an input, with the dtype, shape and strides of its meta.
+
+    A number has its own value, and so has a constant whose values the text of the graph contains.
+
+    Args:
+        node: the placeholder.
+        magnitude: size of floating-point and complex numbers.
+        high: upper bound of integers, which is excluded.
+        generator: the generator to draw from.
+    """
     value = node.meta.get("val", node.meta.get("example_value"))
     if isinstance(value, torch.SymInt | torch.SymFloat | int | float):
         return _size(value)
@@ -338,17 +361,19 @@ def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.G
     dtype, shape, stride = value.dtype, [*map(_size, value.shape)], [*map(_size, value.stride())]
     if origin is not None and (known := origin.values.get(node.name)):
         return torch.tensor(known[0], dtype=dtype).reshape(shape)
-    if 0 in shape:
+    if 0 in shape:  # the length below would be negative
         return torch.empty_strided(shape, stride, dtype=dtype)
     # Fill the memory, so that an expanded input stays expanded.
     length = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     if dtype.is_floating_point or dtype.is_complex:
         kind = torch.complex64 if dtype.is_complex else torch.float32
+        # Converted below, because torch does not draw numbers of every dtype.
         memory = torch.randn(length, dtype=kind, generator=generator) * magnitude
     else:
         memory = torch.randint(
             0, 2 if dtype == torch.bool else high, (length,), generator=generator
         )
+    # Without an accelerator, the graph of one runs on the CPU.
     device = value.device if torch.accelerator.is_available() else "cpu"
     return memory.to(device, dtype).as_strided(shape, stride)
 
@@ -359,16 +384,13 @@ def _size(size: Any) -> Any:
 
 
 def _values(
-    before: _Subject,
-    result: _Subject,
-    runs: Mapping[str, _CheckedRun],
-    rtol: float,
-    atol: float,
+    before: _Subject, result: _Subject, runs: Mapping[str, _CheckedRun], rtol: float, atol: float
 ) -> Iterator[str]:
     """Run the graph after the pass. Yield lines about values, writes, aliasing and meta."""
     # Each line is reported once, with the first inputs that show it.
     lines: dict[str, str] = {}
     compared = False
+    # A pass must keep meta that all calls had. A graph with gaps may get more of them.
     needs_val = all("val" in node.meta for node in _calls(before))
     for words, old in runs.items():
         try:
@@ -381,13 +403,14 @@ def _values(
             yield f"values: {number} before the pass, {len(new.outputs)} after it"
             return
         compared = compared or bool(old.written) or any(map(_has_number, old.outputs.values()))
+        # What only one of the runs writes is a line of `_memory_lines`.
         for name in [*sorted(old.written & new.written), *old.outputs]:
             if difference := _difference(old.named[name], new.named[name], rtol, atol):
                 lines.setdefault(f"values: {name} differs", f" ({words}): {difference}")
         lines.update(dict.fromkeys(_memory_lines(old, new, "only after the pass"), ""))
         lines.update(dict.fromkeys(_memory_lines(new, old, "only before the pass"), ""))
         for line in new.val_lines:
-            if line not in old.val_lines and (needs_val or " no " not in line):
+            if line not in old.val_lines and (needs_val or " no " not in line):  # "has no meta"
                 lines[line] = ""
     yield from map("".join, lines.items())
     if not compared:
@@ -399,13 +422,16 @@ def _calls(module: _Subject) -> list[torch.fx.Node]:
 
 
 def _has_number(value: Any) -> bool:
+    """Return True if comparing a value says something: it is empty, or not all NaN or infinite."""
     if isinstance(value, torch.Tensor):
         return not value.numel() or bool(value.isfinite().any())
     return value is not None
 
 
 class _CheckedRun(torch.fx.Interpreter):
-    """A run of a graph on copies of its inputs.
+    """A run of a graph on copies of its inputs. Creating it runs the graph.
+
+    Raises whatever the ops of the graph raise.
 
     Attributes:
         inputs: the arguments, which are not modified.
@@ -420,16 +446,18 @@ class _CheckedRun(torch.fx.Interpreter):
         super().__init__(_graph_module(_copied(subject)))
         self.inputs = inputs
         self.val_lines: list[str] = []
+        # Detached, because `deepcopy` refuses a tensor that autograd has computed.
         detached = [value.detach() if _is_tensor(value) else value for value in inputs]
         lifted = {name: value.detach() for name, value in lifted_tensors(subject).items()}
-        own, lifted = copy.deepcopy((detached, lifted))  # keeps views of one memory together
-        lifted.update(zip([node.name for node in _inputs(subject)], own, strict=True))
-        values = {n.name: lifted[n.name] for n in self.graph.find_nodes(op="placeholder")}
+        own, by_name = copy.deepcopy((detached, lifted))  # keeps views of one memory together
+        by_name.update(zip([node.name for node in _inputs(subject)], own, strict=True))
+        values = {n.name: by_name[n.name] for n in self.graph.find_nodes(op="placeholder")}
         self.named = {f"input {name}": value for name, value in values.items()}
         for node in self.graph.find_nodes(op="get_attr"):
             target = str(node.target)
             self.named[f"attribute {target}"] = attribute_at(self.module, target)
         copies = {n: v.detach().clone() for n, v in self.named.items() if _is_tensor(v)}
+        # Equal numbers in each run, and the user's generators as before.
         with torch.no_grad(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(SEED)
             leaves = tree_leaves(self.run(*values.values()))
@@ -438,6 +466,8 @@ class _CheckedRun(torch.fx.Interpreter):
         self.named.update(self.outputs)
         owners: dict[int, list[str]] = {}
         self.shared: set[tuple[str, str]] = set()
+        # The outputs are last, so each is paired with all inputs and attributes, and with the
+        # outputs before it. Pairs of inputs are the caller's. An empty tensor has the address 0.
         for name, value in self.named.items():
             if _is_tensor(value) and (address := value.untyped_storage().data_ptr()):
                 names = owners.setdefault(address, [])
@@ -446,6 +476,7 @@ class _CheckedRun(torch.fx.Interpreter):
                 names.append(name)
 
     def run_node(self, n: torch.fx.Node) -> Any:
+        """Run a node, and compare its `meta["val"]` with its value."""
         value = super().run_node(n)
         if n.op.startswith("call_") and any(map(_is_tensor, tree_leaves(value))):
             val, actual = tree_leaves(n.meta.get("val")), tree_leaves(value)
@@ -470,6 +501,7 @@ def _is_another(val: Any, value: Any) -> bool:
     """Return True if a value does not have the dtype or shape in its meta."""
     if not _is_tensor(val) or not _is_tensor(value):
         return _is_tensor(val) != _is_tensor(value)
+    # The number of dimensions is compared below. A symbolic size has no value to compare.
     sizes = zip(val.shape, value.shape, strict=False)
     differ = any(isinstance(size, int) and size != actual for size, actual in sizes)
     return differ or val.dtype != value.dtype or val.dim() != value.dim()
@@ -504,6 +536,7 @@ def _memory_lines(run: _CheckedRun, other: _CheckedRun, words: str) -> Iterator[
 
 
 def _annotations(result: _Subject, annotations: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield lines about nodes that lack a key of `annotations=`, or have it in addition."""
     known = {node.name: node for node in result.graph.nodes}
     for key, names in annotations.items():
         having = [name for name, node in known.items() if key in (node.meta.get("custom") or {})]
@@ -519,6 +552,7 @@ def _annotations(result: _Subject, annotations: Mapping[str, Sequence[str]]) -> 
 
 
 def _kept(before: _Subject, result: _Subject, keep: Sequence[str]) -> Iterator[str]:
+    """Yield lines about meta of `keep=` that a node, or the replacement of a removed node, lost."""
     old_names = {node.name for node in before.graph.nodes}
     new_nodes = {node.name: node for node in result.graph.nodes}
     for node in before.graph.nodes:
@@ -531,6 +565,7 @@ def _kept(before: _Subject, result: _Subject, keep: Sequence[str]) -> Iterator[s
                 if not _holds(now, was):
                     yield f"annotations: meta[{key!r}] of {node.name} was {was}, is {now}"
                 continue
+            # If its readers only read nodes of before, the pass has put no node in its place.
             replacements = _replacements(node, new_nodes)
             added = [n for n in replacements if n.name not in old_names]
             if added and not any(_holds(n.meta.get(key), was) for n in added):
@@ -541,6 +576,7 @@ def _kept(before: _Subject, result: _Subject, keep: Sequence[str]) -> Iterator[s
 
 
 def _holds(now: Any, was: Any) -> bool:
+    """Return True if meta is as before. A mapping may have further keys."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         return all(key in now and now[key] == value for key, value in was.items())
     return bool(now == was)
@@ -560,10 +596,11 @@ def _replacements(
                 visited.add(user)
                 todo.append(user)
             elif reader is not None:
+                # The pass may also have changed how many arguments the reader has.
                 was, now = (tree_leaves((n.args, n.kwargs)) for n in (user, reader))
                 for old, new in zip(was, now, strict=False):
                     if old is removed and isinstance(new, torch.fx.Node):
                         replacements[new] = None
-                        if new.target is operator.getitem:
+                        if new.target is operator.getitem:  # of the op that computes it
                             replacements[new.args[0]] = None  # type: ignore[index]
     return list(replacements)

@@ -52,7 +52,10 @@ class EagerPart(NamedTuple):
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that calls `make` on its first call, and releases it afterwards."""
+    """Return a function that calls `make` on its first call, and releases it afterwards.
+
+    A call that raises leaves `make` for the next call.
+    """
     pending, results = [make], []
 
     def get() -> T:
@@ -123,6 +126,7 @@ class Contents:
             "training",
         ):
             if (make := getattr(self, name)) is not None:
+                # The class is frozen. `replace` wraps a function again: both share one result.
                 object.__setattr__(self, name, once(make))
 
     @classmethod
@@ -148,6 +152,7 @@ class Contents:
                 for _ in range(graph.runs)
                 for call in calls((graph,))
             ]
+            # A file without eager graphs may be of a release that did not record eager ops.
             return EagerPart(eager, ops or None, None) if eager or sees_eager else None
 
         graphs = tuple(compiled)
@@ -208,21 +213,23 @@ class Contents:
 
     @cached_property
     def program(self) -> tuple[Graph, ...]:
-        """All graphs in program order, each eager graph after its predecessor."""
-        eager = () if self._eager_part is None else self._eager_part.graphs
+        """All graphs in program order, each eager graph after its predecessor.
+
+        The first read also sets `Graph.calls`, which is known only with all graphs.
+        """
+        part = self._eager_part
+        eager = () if part is None else part.graphs
         program = [graph for after, graph in eager if after < 0]
         for number, graph in enumerate(self.graphs):
             program.append(graph)
             program += [graph for after, graph in eager if after == number]
-        part = self._eager_part
-        if self.is_watch:  # a watch does not record which value of a graph enters which other graph
-            for graph in program:
-                object.__setattr__(graph, "calls", ())
+        calls: dict[int, list[StepCall]] = {}
         if part is not None and part.calls:
-            calls: dict[int, list[StepCall]] = {}
             for (is_eager, number), call in zip(part.order or (), part.calls, strict=True):
                 graph = part.graphs[number][1] if is_eager else self.graphs[number]
                 calls.setdefault(id(graph), []).append(call)
+        # A watch has no calls: it does not record which value of a graph enters which other graph.
+        if calls or self.is_watch:
             for graph in program:
                 object.__setattr__(graph, "calls", tuple(calls.get(id(graph), ())))
         return tuple(program)
@@ -294,7 +301,7 @@ class Contents:
 
     def finished_for_rank(self, rank: int) -> Contents:
         """Return the contents of a rank, with deferred work done and without the target."""
-        _ = self.program
+        _ = self.program  # builds the graphs
         return replace(self, rank=rank, comparison=None)
 
     def only(self, within: Any, function: str | None) -> Contents:

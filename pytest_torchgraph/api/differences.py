@@ -1,4 +1,9 @@
-"""`diff`: differences of graphs, captures, ranks, stored files and directories."""
+"""`diff`: differences of graphs, captures, ranks, stored files and directories.
+
+`diff` turns each side into a `Program` and compares both, except for two paths (`_diff_paths`),
+which also report the names of files, and one directory of artifacts (`_diff_artifacts`). A file of
+torch's becomes a capture first (`_diff_read`).
+"""
 
 from __future__ import annotations
 
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from .result import Capture
 
 SUFFIX = ".tgraph"
+# Version, up to two lines of origin and mesh, ranks, and the first line of a graph.
 _DOCUMENT = re.compile(r"torchgraph \d+\n(?:.+\n){0,2}\n(?:ranks? .*\n\n)?.*\{\n")
 _ORIGIN = re.compile(r"\btorch [^\s,]+(?:, )?|\bvia [^\s,]+(?:, )?")
 
@@ -52,12 +58,13 @@ def diff(a: Any, b: Any = None, *, truncated: Truncated = "refuse") -> GraphDiff
         program = _program_beside(Path(path), live)
         a, b = (program, b) if _is_path(a) else (a, program)
     old, new = _program(a), _program(b)
-    if bool(old.sections) != bool(new.sections):
+    if bool(old.sections) != bool(new.sections):  # only programs of ranks have sections
         other_type = type(b if old.sections else a).__name__
         raise TypeError(
             f"ranks can only be compared with ranks, not with a {other_type}: to compare one rank, "
             "pass ranks[0]"
         )
+    # Without this, watches of code that was compiled before them would be equal.
     for side in (a, b):
         if getattr(side, "watched", None) is not None:
             from ..checks.compilation import need_recorded
@@ -113,6 +120,7 @@ def _program_beside(path: Path, live: Any) -> Program:
 
 
 def _program(side: Any) -> Program:
+    """Return the graphs of one side. Equal ranks become one section, with their common graphs."""
     if isinstance(side, Program):
         return side
     if isinstance(side, Graph):
@@ -123,6 +131,7 @@ def _program(side: Any) -> Program:
         return Program(Header(), graphs_of(side))
     if not side.ranks:
         raise TorchGraphError(f"nothing to compare: {NO_RANKS}")
+    # Captures are equal, and have equal hashes, if their graphs are.
     classes = grouped(
         (capture, rank)
         for rank, capture in sorted(zip(side.ranks, side, strict=True), key=lambda item: item[0])
@@ -138,8 +147,12 @@ def _program(side: Any) -> Program:
 
 
 def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
-    """Remove the results from two graphs, and from subgraphs, if only one of the two has any."""
+    """Remove the results from two graphs, and from subgraphs, if only one of the two has any.
+
+    A torch.fx graph has no dtypes and shapes before a pass has written them into its meta.
+    """
     if _has_results(a) != _has_results(b):
+        # In a captured graph, aliases such as `detach` are autograd's and count as no-ops.
         if not (a.given and b.given):
             a, b = as_captured(a), as_captured(b)
         a, b = _without_results(a), _without_results(b)
@@ -163,6 +176,7 @@ def _is_known(result: Result) -> bool:
 
 
 def _without_results(graph: Graph) -> Graph:
+    """Remove the results of all nodes, except those that `_has_results` ignores."""
     nodes = [
         node
         if graph.given and node.kind == "get_attr"
@@ -198,7 +212,7 @@ def _diff_read(before: Path, after: Path, truncated: Truncated) -> GraphDiff | N
     if sides == [None, None]:
         return None
     old, new = sides
-    if old is None or new is None:
+    if old is None or new is None:  # a stored graph, which `diff` reads
         if old is None:
             return diff(before, _only(new or [], after, str(before)))
         return diff(_only(old, before, str(after)), after)
@@ -208,6 +222,7 @@ def _diff_read(before: Path, after: Path, truncated: Truncated) -> GraphDiff | N
     if by_rank[0].keys() != by_rank[1].keys():
         ranks = [", ".join(map(str, sorted(map(str, side)))) for side in by_rank]
         raise TorchGraphError(f"the logs have different ranks: {ranks[0]} and {ranks[1]}")
+    # A process without a rank, one at most on each side, counts as rank 0.
     parts = [
         ((rank or 0,), diff(capture, by_rank[1][rank])) for rank, capture in by_rank[0].items()
     ]
@@ -229,6 +244,7 @@ def _only(captures: Sequence[Capture], path: Path, other: str) -> Capture:
 
 
 def _diff_paths(before: Path, after: Path, truncated: Truncated) -> GraphDiff:
+    """Compare two files or two directories, stored graphs or files of torch's."""
     if before.is_dir() != after.is_dir():
         for path in (before, after):
             path.stat()  # raises with the missing path
@@ -244,7 +260,7 @@ def _diff_paths(before: Path, after: Path, truncated: Truncated) -> GraphDiff:
     name = one_line(after.name)
     pair = _compare_files(before, after)
     findings = tuple(replace(finding, files=(name,)) for finding in pair.diff.findings)
-    files = replace(_files_diff({name: pair}), compared=(name,), of_directories=False)
+    files = replace(_files_diff({name: pair}), of_directories=False)
     return replace(pair.diff, findings=findings, files=files)
 
 
@@ -253,7 +269,7 @@ def _diff_artifacts(directory: Any) -> GraphDiff:
     if not _is_path(directory):
         raise TypeError(f"diff takes two sides, or one directory, not a {type(directory).__name__}")
     path = Path(directory)
-    path.stat()
+    path.stat()  # raises for a missing path
     if not path.is_dir():
         raise TypeError(f"{directory} is a file: pass a second file to compare it with")
     files = _files(path)
@@ -301,6 +317,7 @@ def _diff_directories(
 
 
 def _files_diff(pairs: Mapping[str, _Pair]) -> FilesDiff:
+    """Return the names of the files of pairs, by what differs in them."""
     return FilesDiff(
         compared=tuple(pairs),
         changed=tuple(name for name, pair in pairs.items() if pair.diff or pair.counts),
@@ -338,9 +355,10 @@ def _compare_files(
     """
     if (difference := _diff_read(before, after, "refuse")) is not None:
         releases = difference.files.releases.get("torch") if difference.files else None
-        return _without_graphs(_Pair(difference, (), releases))
+        return _without_graphs(_Pair(difference, releases=releases))
     # In a directory of a stranger, a link may lead to a device.
     texts = read_text(before, only_files=True), read_text(after, only_files=True)
+    # Any other text is parsed even if both are equal, because it may be malformed.
     if _is_document(texts[0]) and _comparable_text(texts[0]) == _comparable_text(texts[1]):
         return _Pair()
     if compared_texts is None:
@@ -351,6 +369,11 @@ def _compare_files(
 
 
 def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
+    """Compare the texts of two stored files.
+
+    Raises:
+        GraphFormatError: for a malformed text, and for files that cannot be compared.
+    """
     old, new = parse_file(texts[0], before), parse_file(texts[1], after)
     torch = old.header.torch, new.header.torch
     releases = torch if all(torch) and torch[0] != torch[1] else None

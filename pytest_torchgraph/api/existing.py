@@ -53,6 +53,7 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
         )
         return with_outputs_of_program(converted, obj)
     if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph):
+        # A graph of `capture.fx` or `to_fx` knows what it was made of.
         origin = origin_of(obj.graph if isinstance(obj, torch.fx.GraphModule) else obj)
         if origin is None:
             naming = Naming(given=True)
@@ -166,6 +167,7 @@ def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:
 
 
 def _level(obj: torch.fx.GraphModule | torch.fx.Graph) -> Level:
+    """Return "aot" for a graph that calls ops of torch's dispatcher and no modules, else "fx"."""
     if isinstance(obj, torch.fx.Graph):
         graphs = [obj]
     else:

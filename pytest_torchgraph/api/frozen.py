@@ -41,6 +41,7 @@ def find_frozen(
             "frozen numbers are those of compiled graphs, and nothing was compiled: use "
             "graph_capture(step, ..., via='aot', updates=(model, optimizer))"
         )
+    # Repeat the warm-up and the captured step, eagerly, and capture the step after it.
     with HUB.paused(), preserve_state(invocation.named, updates=updates) as saved:
         random.restore()
         step = Step(invocation, saved)
@@ -50,7 +51,6 @@ def find_frozen(
             invocation.call()
             after = updates.numbers()
         captured = mechanism.capture(step, CanonicalNames())
-    assert not callable(captured.graphs)
     next_graphs = numbered(c.graph for c in captured.graphs if isinstance(c, Converted))  # type: ignore[union-attr]
     changed = {n: (v, after[n]) for n, v in before.items() if n in after and after[n] != v}
     # A state that is made lazily has no number before the first step.
@@ -63,6 +63,13 @@ def _differences(
     next_graphs: Sequence[Graph],
     changed: Mapping[str, tuple[float, float]],
 ) -> Iterator[Frozen]:
+    """Yield one entry for each op with a number that differs in the next step.
+
+    Args:
+        graphs, next_graphs: the graphs of the captured step and of the next one.
+        changed: the numbers of the state that the captured step changed, each before and after, by
+            name.
+    """
     for graph, later in zip_longest(graphs, next_graphs):
         calls, other_calls = map(_calls, (graph, later))
         if [node.op for node in calls] != [node.op for node in other_calls]:
@@ -82,12 +89,15 @@ def _differences(
 
 
 def _calls(graph: Graph | None) -> list[Node]:
-    """Return the ops of a graph. The inputs of the next step may have no names."""
+    """Return the ops of a graph, [] for `None`.
+
+    The inputs are not compared, because those of the next step may have no names.
+    """
     return [] if graph is None else [node for node in graph.nodes if node.is_call]
 
 
 def _numbers(node: Node) -> list[float]:
-    """Return the Python numbers among the arguments of a node, in order."""
+    """Return the Python numbers among the arguments of a node, in the same order for equal ops."""
     numbers: list[float] = []
     items: list[Any] = [node.args, dict(node.kwargs)]
     while items:
@@ -106,12 +116,19 @@ def _explain(
 ) -> str:
     """Return the name of the changed number that explains the difference of a constant.
 
-    The constant is the number itself, a multiple of it, or another function of it.
+    The constant is the number itself, a multiple of it, or another function of it. For a function,
+    return the first changed number.
+
+    Args:
+        different: the constants of an op that differ, each in both steps.
+        changed: the changed numbers, as in `_differences`; not empty.
     """
-    for tolerance in (0, 1e-9):
+    # First all numbers as they are: by chance, one may also be a multiple of another.
+    for allows_multiple in (False, True):
         for name, (now, later) in changed.items():
             for a, b in different:
+                # Both have the same ratio. With a zero, every number would be a multiple.
                 is_multiple = math.isclose(a * later, b * now, rel_tol=1e-9) and b * now != 0
-                if (a, b) == (now, later) or (tolerance and is_multiple):
+                if (a, b) == (now, later) or (allows_multiple and is_multiple):
                     return name
     return next(iter(changed))

@@ -197,10 +197,16 @@ class Observed(CapturedGraphs):
         return self._recorded(find, "frozen numbers are", TRAINING)()
 
     def _events(self, asked: str, phase: str | None = None) -> tuple[detect.Event, ...]:
-        """Return all syncs and transfers; see `_need_sync_record`."""
+        """Return all syncs and transfers of a phase, of the whole step for `None`.
+
+        Args:
+            asked: what the user asked for, for the message; see `_need_sync_record`.
+            phase: see `Capture.phase`.
+        """
         contents = self._contents
+        # A recorded call names its graph, and the call of a method its phase.
         names = None if phase is None else {phase, *(g.name for g in self._of_phase(phase))}
-        if contents.calls is not None:
+        if contents.calls is not None:  # via "dispatch", which records every call
             return detect.recorded_events(contents.calls.of_graphs(names))
         record = self._need_sync_record(asked)
         graphs = [graph for graph in self.graphs if names is None or graph.name in names]
@@ -211,6 +217,7 @@ class Observed(CapturedGraphs):
         breaks = record.breaks
         if eager is not None and contents.training is not None:
             # In a training step, calls of methods are recorded too, so no break hides anything.
+            # `eager` is a new object, so `contents` stays as it is.
             breaks = ()
             eager.methods += contents.methods
         eager = eager and eager.of_graphs(names)
@@ -223,6 +230,7 @@ class Observed(CapturedGraphs):
             CaptureError: if the capture cannot record what is asked for.
         """
         record = self._contents.record
+        # Only an export of this process: the file of one has another origin.
         if record is None and not (self.via == "export" and not self._contents.origin):
             raise self._unavailable(
                 f"{asked} are",
@@ -308,6 +316,7 @@ class Observed(CapturedGraphs):
         return saved
 
     def _need_run_counts(self) -> None:
+        """Raise `CaptureError` if ops of the step or the run counts of its graphs are unknown."""
         self._need_whole()
         if self.log is not None:
             raise self._unavailable(
@@ -317,6 +326,7 @@ class Observed(CapturedGraphs):
     @cached_property
     def _lacks_backward(self) -> bool:
         """True if an output of the target requires a gradient, and no backward ran."""
+        # The output is also `None` if no target was called.
         if self._contents.returned is None or any(g.kind == "backward" for g in self.program):
             return False
         from ..mechanisms.step import output_leaves
@@ -404,9 +414,8 @@ class Observed(CapturedGraphs):
         from ..graph.cost import by_module
 
         self._need_run_counts()
-        recomputed = self._recomputed_if_known
-        costs = by_module(self.program, depth, recomputed=recomputed)
-        if self._lacks_backward:
+        costs = by_module(self.program, depth, recomputed=self._recomputed_if_known)
+        if self._lacks_backward:  # the saved bytes are unknown, see `saved_bytes`
             return {path: replace(cost, saved_bytes=None) for path, cost in costs.items()}
         return costs
 

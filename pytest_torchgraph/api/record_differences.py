@@ -39,11 +39,13 @@ def diff_records(before: Capture, after: Capture) -> GraphDiff:
     those that the other side does not have as well are not compared, but counted. A recompile that
     only one side has is a finding, and explains graphs that only one side has.
     """
+    # For each of the two sides: what only that side has.
     sides = before, after
     records = [side.record("graph breaks") for side in sides]
     breaks = unmatched([record.breaks for record in records], break_keys)
     recompiles = unmatched([record.recompiles for record in records], _recompile_keys)
     divided = {code for side in breaks for cut in side for code in _codes_of(cut)}
+    # Functions that only one side compiled again, and so has more graphs of.
     repeated = {_code(each) for side in recompiles for each in side}
     compared: list[list[Graph]] = []
     uncompared: list[list[tuple[Graph, _Code]]] = []
@@ -53,6 +55,8 @@ def diff_records(before: Capture, after: Capture) -> GraphDiff:
         codes.append({graph.name: code for graph, code in graphs})
         compared.append([graph for graph, code in graphs if code not in divided])
         uncompared.append([(graph, code) for graph, code in graphs if code in divided])
+    # Functions of the graphs of divided functions that are not equal on both sides. Each is
+    # counted in the first break that divides it.
     left = [code for side in unmatched(uncompared, lambda pair: pair[:1]) for _, code in side]
     findings: list[Finding] = []
     for kind, side, of_side in zip(SIDES, sides, breaks, strict=True):
@@ -75,6 +79,7 @@ def diff_records(before: Capture, after: Capture) -> GraphDiff:
 
 
 def _recompile_keys(recompile: Recompile) -> Iterator[Hashable]:
+    """Yield the keys of `unmatched`: recompiles are equal, or else at least of one function."""
     yield recompile.function, recompile.reasons, recompile.limit_hit
     yield recompile.function, recompile.limit_hit
 
@@ -89,10 +94,12 @@ def _code(place: Compilation | GraphBreak | Recompile | StackFrame) -> _Code:
 
 
 def _place(side: Capture, module: str) -> Place:
+    """Return a place in the side's first graph: a break or recompile has no graph of its own."""
     return Place(module, side.graphs[0].name if side.graphs else "", ())
 
 
 def _note(codes: Sequence[_Code]) -> str:
+    """Return the end of a break's summary: how many graphs are not compared; "" for none."""
     if not codes:
         return ""
     functions = listed(dict.fromkeys(function for function, _ in codes), 3)
@@ -100,6 +107,7 @@ def _note(codes: Sequence[_Code]) -> str:
 
 
 def _recompile_finding(kind: ChangeKind, side: Capture, recompile: Recompile) -> Finding:
+    """Return the finding for a recompile that only one side has, "added" or "removed"."""
     summary = f"recompile {kind}: {str(recompile).splitlines()[0]}"
     token = f"recompile {kind} {recompile.function} {recompile.reasons}"
     place = _place(side, "")

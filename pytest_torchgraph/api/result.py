@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 
 
 class Capture(
-    CompilationChecks,
-    EagerChecks,
-    KernelChecks,
-    PassChecks,
-    TrainingChecks,
-    Observed,
-    OpChecks,
+    CompilationChecks, EagerChecks, KernelChecks, PassChecks, TrainingChecks, Observed, OpChecks
 ):
     """The graphs of one run at one level, and what else the run recorded.
 
@@ -60,6 +54,7 @@ class Capture(
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Capture):
             return NotImplemented
+        # Each of these raises if the comparison would be vacuous.
         if not (self.program or other.program):
             compilation.need_graphs(self)
         compilation.need_recorded(self.watched)
@@ -70,9 +65,16 @@ class Capture(
         return hash(self.program)
 
     def _sent(self, phase: str | None = None) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
+        """Return the graphs to check for communication, and each run of a collective, in order.
+
+        Args:
+            phase: see `Capture.phase`; `None` for the whole step.
+        """
         self.need_all_ops("the communication")
         graphs: Sequence[Graph] = self._to_check(phase=phase)
         contents, runs = self._contents, None
+        # The order of the runs is known only for the graphs of the whole step, at their own level.
+        # Without it, all runs of a graph follow one another.
         if self._level is None and phase is None:
             graphs, runs = contents.communicating, contents.runs
         if runs is None:
@@ -92,6 +94,12 @@ class Capture(
     def _to_check(
         self, allow: str | Sequence[str] | None = None, phase: str | None = None
     ) -> tuple[Graph, ...]:
+        """Return the graphs that an assertion checks. Fail if there are none.
+
+        Args:
+            allow: see `checks.compilation.need_graphs`.
+            phase: see `Capture.phase`; `None` for the whole step.
+        """
         compilation.need_graphs(self, allow=allow)
         return self.program if phase is None else self._of_phase(phase)
 

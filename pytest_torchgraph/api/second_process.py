@@ -55,6 +55,7 @@ class SecondProcess:
         """
         process = subprocess.run(
             [sys.executable, "-c", _CODE, str(self._written)],
+            # For the import of this package, before `main` sets `sys.path`.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             capture_output=True,
             text=True,
@@ -72,10 +73,12 @@ def main() -> None:
     written = Path(sys.argv[1])
     path, origins, modes, data = pickle.loads(written.joinpath(_IN).read_bytes())
     sys.path[:] = path
+    # Unpickling the calls imports these modules by name, which may not find a test module.
     for name, file in origins.items():
         _import(name, file)
     settings, calls = pickle.loads(data)
     torch_private.assign_settings(settings)
+    # `modes` are the switches, and whether inference mode is on.
     with torch.inference_mode(modes[1]), torch_private.stable_cache_keys():
         torch_private.assign_switches(modes[0])
         half = calls.run()
@@ -88,6 +91,7 @@ def main() -> None:
 
 
 def _pickle(settings: dict[str, dict[str, Any]], calls: CallArguments) -> bytes:
+    """Pickle the settings and calls. If this fails, name the setting or argument."""
     try:
         return pickle.dumps((settings, calls))
     except Exception as error:
@@ -113,12 +117,14 @@ def _modules_in(data: bytes) -> list[str]:
     """Return the user's modules that a pickle names. Test modules may not be on the import path."""
     import pickletools
 
+    # A global is named "module name" in one text, or in two.
     texts = [str(argument) for _, argument, _ in pickletools.genops(data) if argument is not None]
     names = {text.partition(" ")[0] for text in texts}
     return sorted(name for name in names if name in sys.modules and _file_of(name))
 
 
 def _file_of(name: str) -> str:
+    """Return the file of an imported module; "" for a module of the interpreter."""
     return str(getattr(sys.modules[name], "__file__", None) or "")
 
 

@@ -48,11 +48,12 @@ class _LazyCapture:
         return self._isolated_capture()(target, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_"):  # such as `__wrapped__`, which pytest reads during collection
             raise AttributeError(name)
         return getattr(self._isolated_capture(), name)
 
     def _isolated_capture(self) -> GraphCapture:
+        """Isolate the test, if there is one, and return the real `graph_capture`."""
         if self._test is not None:
             self._test.torchgraph_isolate()
         from .capture import GraphCapture
@@ -108,6 +109,7 @@ class GraphTestCase(unittest.TestCase):
         words = [*message, *(f"{name}={value}" for name, value in params.items())]
         self._torchgraph_parameters = (*before, *words)
         try:
+            # unittest marks a missing message with an object of its own, not with `None`.
             with super().subTest(**params) if msg is None else super().subTest(msg, **params):
                 yield
         finally:
@@ -137,6 +139,7 @@ class GraphTestCase(unittest.TestCase):
                 "assertGraph needs pytest with the pytest-torchgraph plugin: python -m pytest"
             )
         parameters = ",".join(self._torchgraph_parameters)
+        # A file name must be the same in each run, but a default `repr` contains an address.
         if " at 0x" in parameters or "\n" in parameters:
             problem = "has several lines" if "\n" in parameters else "differs between runs"
             raise ValueError(

@@ -1,4 +1,8 @@
-"""Files that torch writes, as captures: logs (`TORCH_TRACE`), exported programs, printed graphs."""
+"""Files that torch writes, as captures: logs (`TORCH_TRACE`), exported programs, printed graphs.
+
+`captures_in` finds out what a file is (`kind_of`), and reads it with one of `_of_logs`,
+`_of_program` and `_of_printed`.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +62,15 @@ def kind_of(path: Path, *, strict: bool = True) -> str:
 
 
 def _kind_of(path: Path) -> str:
+    """See `kind_of`, with `strict`."""
     if not path.is_file():  # a FIFO can be read only once
         return ""
     with open(path, "rb") as file:
         head = file.read(len(_TGRAPH))
-        if head == _TGRAPH:
+        if head == _TGRAPH:  # most files: not worth reading more
             return ""
         head += file.read(_HEAD)
-    if head.startswith(_GZIP):
+    if head.startswith(_GZIP):  # a log may be compressed
         with open(path, "rb") as file:
             try:
                 head = gzip.GzipFile(fileobj=file).read(_HEAD)
@@ -117,6 +122,10 @@ def captures_in(path: Path, truncated: Truncated = "refuse") -> list[Capture] | 
 
 
 def _of_logs(paths: Sequence[Path], truncated: Truncated) -> list[Capture]:
+    """Return a capture for each process of some logs, by rank.
+
+    Processes that compiled nothing are left out, unless all did.
+    """
     from ..graph.text import Header
     from ..watching.graphs import PrintedGraphs
     from ..watching.record import record_of_process
@@ -132,6 +141,7 @@ def _of_logs(paths: Sequence[Path], truncated: Truncated) -> list[Capture]:
     if any(process.has_facts for process in processes):
         processes = [process for process in processes if process.has_facts]
     numbers = [process.log.rank for process in processes]
+    # Several processes need distinct ranks. If their logs have none, they are numbered.
     if len(processes) > 1 and (None in numbers or len({*numbers}) < len(numbers)):
         numbers = [*range(len(processes))]
     else:
@@ -146,6 +156,7 @@ def _of_logs(paths: Sequence[Path], truncated: Truncated) -> list[Capture]:
 
 
 def _of_program(path: Path) -> list[Capture]:
+    """Return the capture of a file of `torch.export.save`."""
     from ..convert.exported_program import Name, read_program
     from ..graph.model import Ref
     from ..graph.text import Header
@@ -155,6 +166,7 @@ def _of_program(path: Path) -> list[Capture]:
 
     program = read_program(path)
     graph, returned = program.converted.graph, program.returned
+    # If the containers are of an unknown class, the output is the values in order.
     if program.structure is not None:
         leaves = leaves_of(_filled(program.structure, returned), lambda name: name, Name)
         values = [Ref(value) if isinstance(value, Name) else value for value in returned]
@@ -163,7 +175,7 @@ def _of_program(path: Path) -> list[Capture]:
 
 
 def _filled(structure: Any, values: Sequence[Any]) -> Any:
-    """Return containers with values in place of their numbers."""
+    """Return nested containers with `values[n]` in place of each number n."""
     if isinstance(structure, dict):
         return {key: _filled(item, values) for key, item in structure.items()}
     if isinstance(structure, list):
@@ -172,6 +184,11 @@ def _filled(structure: Any, values: Sequence[Any]) -> Any:
 
 
 def _of_printed(path: Path) -> list[Capture]:
+    """Return the capture of a text with graphs that torch printed.
+
+    The graphs are those of a log (`TORCH_LOGS`), each with its compile id and stage, or, without
+    any of these, texts of `print_readable`.
+    """
     from ..convert.from_fx import convert
     from ..convert.printed import PrintedGraphError, read_printed
     from ..graph.module_paths import numbered
@@ -193,8 +210,8 @@ def _of_printed(path: Path) -> list[Capture]:
                 convert(read_printed(block.text), level=_level(block.text), kind="forward").graph
                 for block in blocks
             )
-            contents = Contents.of_program(graphs)
-            return [Capture(contents, Header(graphs[0].level))]
+            return [Capture(Contents.of_program(graphs), Header(graphs[0].level))]
+        # Without a joint or backward graph of the same compile id, it is a graph of an inference.
         with_backward = {event.id for event in events if event.stage in ("joint", "backward")}
         events = [
             replace(event, stage="inference")
@@ -205,15 +222,18 @@ def _of_printed(path: Path) -> list[Capture]:
         process = Process(Log("", 0, None), tuple(compilations(events)))
         printed = PrintedGraphs(record_of_process(process))
         levels = {level: printed.at(level) for level in LEVELS if printed.at(level)}
+        # The log of one stage may lack those of which `printed.graphs` consists.
         graphs = printed.graphs or next(iter(levels.values()), ())
         if not graphs:
             raise GraphFormatError("the text has no whole graph of a forward", path=str(path))
-        contents = Contents.of_program(graphs)
-        contents = replace(contents, by_level=levels, build_joints=lambda: printed.joints)
-        return [Capture(contents, Header(graphs[0].level))]
+        whole = replace(
+            Contents.of_program(graphs), by_level=levels, build_joints=lambda: printed.joints
+        )
+        return [Capture(whole, Header(graphs[0].level))]
     except PrintedGraphError as error:
         raise GraphFormatError(error.problem, error.line, path=str(path)) from None
 
 
 def _level(text: str) -> Level:
+    """Return the level of a printed graph, by the ops that it names."""
     return "aot" if "torch.ops.aten." in text or "torch.ops.prims." in text else "fx"

@@ -86,6 +86,7 @@ class Restart:
         cold_lookups = [
             event for compilation in self._cold.compiled for event in compilation.lookups
         ]
+        # A key that missed may hit later in the same start: two graphs can be equal.
         missed = {event.key for event in cold_lookups if event.state == "miss"}
         early_hits = [e for e in cold_lookups if e.state == "hit" and e.key not in missed]
         if early_hits:
@@ -151,7 +152,7 @@ def restart(
             f"via={via!r} has no caches: use via='inductor', or Inductor(...) with options"
         )
     check_options(mechanism)
-    mechanism.patches()
+    mechanism.patches()  # raises for an unknown mode or option
     if not callable(target):
         raise TypeError(f"the target must be callable, not {type(target).__name__}")
     if not calls:
@@ -192,7 +193,7 @@ class CallArguments(NamedTuple):
 
     def run(self) -> RestartHalf:
         """Reset Dynamo, compile the target and execute the calls."""
-        args, kwargs = self.arguments[0]
+        args, kwargs = self.arguments[0]  # any call: its names include the target's modules
         # torch.compile marks the module itself, so the marks are restored around it.
         with compile_marks_restored(self._invocation(self.target, args, kwargs).named):
             return self._run()
@@ -201,6 +202,7 @@ class CallArguments(NamedTuple):
         return Invocation(target, args, kwargs, self.loss_fn, self.backward)
 
     def _run(self) -> RestartHalf:
+        """See `run`. Each call has its own state, which is restored before the next call."""
         target, options = self.target, self.mechanism
         if not torch_private.is_compiled(target):
             target = torch.compile(
@@ -232,8 +234,9 @@ def own_cache_directory() -> Iterator[Path]:
     torch's `fresh_cache` does not delete the directory after an exception.
     """
     torch_private.clear_memory_caches()
-    prefix = "torchgraph-restart-"
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="torchgraph-restart-", ignore_cleanup_errors=True
+    ) as directory:
         try:
             with variables_restored((*CACHES, *_WRITTEN)):
                 for name, relative in CACHES.items():

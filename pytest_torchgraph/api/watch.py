@@ -40,6 +40,9 @@ class Watch:
 
     A watch can be re-entered, which adds to the same capture, and watches can be nested.
 
+    `_read` returns the contents of the capture, and `_last` keeps them. `None` in `_last` makes the
+    next read build them anew.
+
     Args:
         passive: True allows captures inside the watch, which does not record them.
         warmed_up: True if the target was called before the watch, as by `steady`.
@@ -57,12 +60,14 @@ class Watch:
 
     def __enter__(self) -> Capture:
         HUB.open(self._recorder)
+        # A stack, because a watch may be entered again before it is left.
         self._noting.append(torch_private.on_optimizer_step(self._note_step))
         self._noting[-1].__enter__()
         self._last = None
         return self.capture
 
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note the step of an optimizer, with the user's line. A watch has none of its ops."""
         line = current_line()
         place = "" if line is None else f" at {format_line(line)}"
         self._stepped[f"{type(optimizer).__name__}{place}"] = None
@@ -92,13 +97,13 @@ class Watch:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
 
     def _read(self) -> Contents:
+        """Return the contents of the capture, as recorded until now."""
         # While the watch is open, run counts change without notification, so read them again.
         if self._last is None or self._recorder.is_open:
             record = replace(
-                record_of(self._recorder),
-                warmed_up=self._warmed_up,
-                stepped=tuple(self._stepped),
+                record_of(self._recorder), warmed_up=self._warmed_up, stepped=tuple(self._stepped)
             )
+            # Equal counts keep the contents, and with them the graphs that were already parsed.
             last = None if self._last is None else self._last.record
             if self._last is None or last is None or last.state != record.state:
                 self._last = Contents.of_watch(PrintedGraphs(record), self._comparison)
@@ -168,6 +173,7 @@ def steady(
                 "its own loss and backward"
             )
         named_updates = Updates(updates)
+    # One invocation with all calls as its arguments names, saves and restores the state of all.
     every = Invocation(target, calls, {}, updates=named_updates)
     invocations = [
         Invocation(target, *arguments_of(call, number), loss_fn, backward, named_updates)
@@ -184,20 +190,24 @@ def steady(
         contextlib.ExitStack() as watching,
     ):
         for number, invocation in enumerate(invocations):
-            if number == 1:
+            if number == 1:  # after the warm-up
                 watching.enter_context(watch)
             states.append(RandomState(every.named.generators))
             runs = recorder.counted(HUB.look(recorder)).executed
             step = Step(invocation, saved)
             step.run()
-            if recorder.counted(HUB.look(recorder)).executed == runs:
+            if recorder.counted(HUB.look(recorder)).executed == runs:  # no compiled code ran
                 idle.append(number)
             outcomes.append(outcome_of(step).kept(outcomes[-1] if outcomes else None))
+            # The eager runs run a backward in the same calls.
             invocations[number] = invocation.with_backward(step.ran_backward)
     eager_run = EagerRun(every, states[0])
 
     def eager(compare: Callable[[int, StepResult], bool]) -> None:
+        """Make all calls again, eagerly, from the first state; see `CallsComparison.eager`."""
+
         def how(combined: Step) -> None:
+            # `combined` is a step of `every`: it saved the state that all calls change.
             for number, (invocation, state) in enumerate(zip(invocations, states, strict=True)):
                 state.restore()
                 step = Step(invocation, combined.saved)

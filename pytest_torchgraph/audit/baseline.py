@@ -193,7 +193,8 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
                 _entries(section["functions"], partial(decode, Function)),
             )
             for release, section in sections.items()
-            if [*map(int, release.split("."))]  # `to_text` sorts by these numbers
+            # Raises for another release than `2.13`: `to_text` sorts by these numbers.
+            if [*map(int, release.split("."))]
         }
     except (KeyError, TypeError, ValueError) as error:
         missing = "missing key " if isinstance(error, KeyError) else ""
@@ -201,6 +202,12 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
 
 
 def _entries(values: Mapping[str, Any], read_entry: Callable[[Any, str], _E]) -> dict[str, _E]:
+    """Return the entries of a part of the file, without its last line.
+
+    Args:
+        values: the JSON values of the entries, by key.
+        read_entry: converts the values of an entry. Takes the key as well, for messages.
+    """
     return {key: read_entry(entry, key) for key, entry in values.items() if key != _END}
 
 
@@ -243,6 +250,7 @@ def to_text(baseline: Baseline) -> str:
 
 
 def _lines(entries: Mapping[str, Entry | Function]) -> Iterator[str]:
+    """Yield the line of each entry, with a comma, because `_END` follows."""
     for key, entry in sorted(entries.items()):
         yield f"{json.dumps(key)}: {json.dumps(entry.to_json(), ensure_ascii=False)},"
 
@@ -278,7 +286,14 @@ def _merge_entries(
     before: Mapping[str, _E],
     merge_changed: Callable[[_E, _E], _E],
 ) -> dict[str, _E]:
-    """Merge the entries of shards. `merge_changed` merges two changed entries with the same key."""
+    """Merge the entries of shards.
+
+    Args:
+        shards: the entries of each shard.
+        before: the entries of the baseline from which all shards started.
+        merge_changed: merges the entry so far and that of a further shard, if both were changed.
+    """
+    # All entries first, of any shard. Changed ones replace them below, whatever the order.
     merged = {key: entry for shard in shards for key, entry in shard.items()}
     changed: set[str] = set()
     for shard in shards:

@@ -20,6 +20,8 @@ def compile_call(frame: FrameType | None) -> CodePlace | None:
 
     Return `None` for torch's own calls, and for calls at the import of a module (decorators).
     """
+    # Outwards from torch: first torch's own frames, then the user's, then pytest's. The first user
+    # frame is the call, but only the frames after it say if it is in a test.
     call = None
     while frame is not None:
         file = frame.f_code.co_filename
@@ -28,11 +30,13 @@ def compile_call(frame: FrameType | None) -> CodePlace | None:
             break
         if frame.f_code.co_name == "<module>":  # at import time, not in a test
             return None
-        if call is None and is_torch_file(file):
-            if not any(is_torch_file(file, *entry.split("/")) for entry in _ENTRY_FILES):
-                return None
-        elif call is None and is_user_file(file):
-            call = CodePlace(file, frame.f_lineno, frame.f_code.co_name)
+        if call is None:
+            if is_torch_file(file):
+                # Any other file of torch compiles for itself.
+                if not any(is_torch_file(file, *entry.split("/")) for entry in _ENTRY_FILES):
+                    return None
+            elif is_user_file(file):
+                call = CodePlace(file, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return call
 
@@ -50,6 +54,8 @@ class SettingsTracker:
 
     def __init__(self) -> None:
         self._changes = ConfigChanges()
+        # By setting: its first value, and for a changed one the value before the test that changed
+        # it, the current value, and that test.
         self._first: dict[str, Any] = {}
         self._leaked: dict[str, tuple[Any, Any, str]] = {}
 
@@ -57,6 +63,7 @@ class SettingsTracker:
         """Attribute all changes since the last call to a test, or to no test if `test` is ""."""
         for name, (before, after) in self._changes.take().items():
             first = self._first.setdefault(name, before)
+            # A setting that is changed again stays that of the first test.
             old, _, changed_by = self._leaked.pop(name, (before, None, test))
             # A test that restores the first or the previous value leaves nothing changed.
             if changed_by and not same(after, first) and not same(after, old):
@@ -71,6 +78,7 @@ class SettingsTracker:
 
 
 def _text(value: Any) -> str:
+    """Return the `repr` of a value, cut to `_LONGEST`."""
     try:
         text = repr(value)
     except Exception:  # the `__repr__` of a user's class may raise

@@ -101,6 +101,7 @@ class BaselineComparison:
         self._facts = facts
         self._passed = passed
         self._missing = before.tests.keys() if missing is None else missing
+        # Keys of the causes of any test, in the baseline and in this run.
         self._known = {key for entry in before.tests.values() for key in entry.causes}
         self._seen = {cause.key for test in facts.values() for cause in test.causes}
 
@@ -131,6 +132,8 @@ class BaselineComparison:
                     # Removing a graph break also raises the op count: report only the break.
                     own = [*self._improvements(test, old, current)]
                     verdict.better += own or better.get(test, [])
+            # The test has no facts now. If it called compiled callables, `_lost_calls` has decided.
+            # If it shared compiled code, test order decides which test has the facts.
             elif old is not None and (changes or not (old.shared or old.calls)):
                 place = CodePlace.parse((places or {}).get(test, ""))
                 changes = [AuditChange(test, "no longer uses torch.compile", place)]
@@ -145,7 +148,7 @@ class BaselineComparison:
         return verdict
 
     def recorded(self) -> ReleaseSection:
-        """Return the baseline with the tests that passed, and all other entries.
+        """Return the section to record: new entries of tests that passed, and all other entries.
 
         A test keeps its entry if test order explains every difference. The old id of a renamed test
         is removed.
@@ -162,10 +165,9 @@ class BaselineComparison:
             tests.pop(test, None)
             if facts:
                 tests[test] = Entry.of(facts)
-        ran = (facts for test, facts in self._facts.items() if test in self._passed)
-        current = functions_of(ran)
+        current = functions_of(f for test, f in self._facts.items() if test in self._passed)
         functions = merged_functions(self._before, current)
-        # All tests of the baseline passed, so a function that is not in this run is unused.
+        # If all tests of the baseline passed, a function that is not in this run is unused.
         if self._before.tests.keys() - self._missing <= self._passed:
             functions = {key: function for key, function in functions.items() if key in current}
         return ReleaseSection(tests, functions)
@@ -179,19 +181,21 @@ class BaselineComparison:
         before, nothing = self._before.tests, TestFacts()
         compared = [test for test in self._passed if test in before]
         calls = {test: {*self._facts.get(test, nothing).called} for test in compared}
+        # Callers of each callable now, minus those in the baseline, over the compared tests.
         callers = Counter(key for keys in calls.values() for key in keys)
         callers.subtract(key for test in compared for key in before[test].calls)
-        # With fewer callers over the whole run, no other test makes this call instead.
-        return {
-            test: [
-                AuditChange(test, f"no longer compiled, or no longer called: {name} in {file}")
-                for key in sorted({*before[test].calls} - calls[test])
-                if callers[key] < 0
-                for file, _, name in [key.partition(" | ")]
-            ]
-            for test in compared
-            if len(calls[test]) < len(before[test].calls)  # else it calls others instead
-        }
+        lost: dict[str, list[AuditChange]] = {}
+        for test in compared:
+            old = before[test].calls
+            if len(calls[test]) >= len(old):  # it calls others instead
+                continue
+            for key in sorted({*old} - calls[test]):
+                # With fewer callers over the whole run, no other test makes this call instead.
+                if callers[key] < 0:
+                    file, _, name = key.partition(" | ")
+                    text = f"no longer compiled, or no longer called: {name} in {file}"
+                    lost.setdefault(test, []).append(AuditChange(test, text))
+        return lost
 
     def _compare_functions(
         self, worse: dict[str, list[AuditChange]], better: dict[str, list[AuditChange]]
@@ -215,6 +219,8 @@ class BaselineComparison:
             }
             if any(map(self._new_causes, users)):
                 continue
+            # A function that no test called itself, such as one after a graph break, may belong to
+            # any test: then it is unknown if all ran.
             callers = {test for test, entry in self._before.tests.items() if key in entry.calls}
             all_ran = bool(callers) and callers <= self._passed
             old = self._before.functions[key]
@@ -263,8 +269,9 @@ class BaselineComparison:
             if text not in {change.text for change in reported}:
                 regressions.append(AuditChange(test, text, place))
         for cause in facts.causes:
-            # Without an entry, the cause is new and already reported, or other tests have it. A
-            # test that compiled nothing may compile nothing for another reason.
+            # Without an entry, the cause is new and already reported, or other tests have it: then
+            # any count is more than 0. A test that compiled nothing may compile nothing for another
+            # reason: then no count is.
             counted = cause.key in self._known and cause.kind != "nothing"
             recorded = old.causes.get(cause.key, 0 if counted else cause.count)
             if cause.count > recorded:
@@ -324,6 +331,7 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
     counts = " -> ".join(", ".join(map(str, ops)) for ops in (old.ops, now.ops))
     if new and missing and min(new) < max(missing):
         return f"fewer ops compiled: {counts}", ""
+    # A test that did not run may be the one that runs the backward.
     if old.backward and not now.backward and all_ran:
         return NO_BACKWARD, ""
     if new and missing:
@@ -351,6 +359,7 @@ def merged_functions(before: ReleaseSection, now: Mapping[str, Function]) -> dic
 
 
 def _change_of_cause(test: str, cause: Cause, facts: TestFacts, suffix: str = "") -> AuditChange:
+    """Return the change that a cause of a test is, with a suffix for its text."""
     guard = CodePlace.parse(cause.guard_place)
     place = guard if guard.file else facts.place_of(cause)
     return AuditChange(test, describe(cause) + suffix, place)
@@ -376,9 +385,15 @@ def _names(backends: tuple[str, ...]) -> str:
 def _pair_renamed(
     verdict: Verdict, before: ReleaseSection, facts: Mapping[str, TestFacts], candidates: list[str]
 ) -> None:
-    """Pair each new test with a missing test that compiled the same code.
+    """Add to `verdict.renamed` each new test with a missing test that compiled the same code.
 
     If there are several, prefer a test with the same name in another file or class.
+
+    Args:
+        verdict: the verdict with its new tests.
+        before: the baseline.
+        facts: the facts of the new tests.
+        candidates: the missing tests. A paired one is removed, because it has one new name.
     """
     for test in verdict.new:
         entry = Entry.of(facts[test])

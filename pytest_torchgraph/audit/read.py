@@ -1,4 +1,9 @@
-"""Convert the observations of a watch to `TestFacts`."""
+"""Convert the observations of a watch to `TestFacts`.
+
+`facts_of_test` adds to the facts of the record (`facts_of`) what only a test has: fixtures, unused
+calls of `torch.compile`, and each function (`_functions`). `_causes` finds the causes in a record:
+graph breaks, recompiles, callables that ran eagerly, cache bypasses, or that nothing was compiled.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +40,9 @@ def facts_of_test(observation: TestObservation) -> TestFacts:
     """Convert the observations of a test to facts."""
     facts = facts_of(observation.record)
     functions = tuple(_functions(observation))
-    never_ran = () if facts.uses_compile else _causes_of_unused_calls(observation.compile_calls)
-    causes = facts.causes + never_ran
+    causes = facts.causes
+    # Calls of `torch.compile` in a test that called nothing compiled.
+    causes += () if facts.uses_compile else _causes_of_unused_calls(observation.compile_calls)
     # In another test order, another test sets up the fixture.
     if observation.in_wider_fixture:
         causes = tuple(
@@ -65,6 +71,9 @@ def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
     calls.subtract(observation.fixture_calls)
 
     def key_of(compiled: Any) -> str:
+        """Return the key of the code of a compilation or a run, and note its line."""
+        # The name of the callable that has this code, such as a module's; else the code's own, as
+        # after a graph break.
         names = (callee.name for callee in record.callables if callee.names_of(compiled))
         key = f"{relative(compiled.file)} | {next(names, compiled.function)}"
         lines.setdefault(key, compiled.line)
@@ -80,11 +89,11 @@ def _functions(observation: TestObservation) -> Iterator[FunctionFacts]:
         yield FunctionFacts(
             key,
             line,
-            calls[key] > 0,
-            tuple(sorted(ops[key])),
-            tuple(sorted(backends[key])),
-            key in backwards,
-            observation.nested,
+            called=calls[key] > 0,
+            ops=tuple(sorted(ops[key])),
+            backends=tuple(sorted(backends[key])),
+            backward=key in backwards,
+            nested=observation.nested,
         )
 
 
@@ -110,9 +119,9 @@ def facts_of(record: WatchRecord) -> TestFacts:
             compilation.seconds
         )
     causes = _merge_causes(_causes(record, compiles))
-    callable_places = [
+    callable_places = dict.fromkeys(
         f"{relative(callee.file)}:{callee.line} {callee.name}" for callee in record.callables
-    ]
+    )
     return TestFacts(
         calls=sum(callee.entries for callee in record.callables),
         eager_calls=sum(callee.uncompiled.total() for callee in record.callables),
@@ -124,7 +133,7 @@ def facts_of(record: WatchRecord) -> TestFacts:
         causes=causes,
         frames=tuple(frames),
         frame_seconds=tuple(round(seconds, 6) for seconds in frames.values()),
-        callables=tuple(dict.fromkeys(callable_places)),
+        callables=tuple(callable_places),
         backends=tuple(sorted({callee.backend for callee in record.callables if callee.backend})),
         shared=(
             bool(record.ran_earlier)
@@ -137,16 +146,24 @@ def facts_of(record: WatchRecord) -> TestFacts:
 def _compiled_before(record: WatchRecord) -> dict[str, str]:
     """Return the compile id of each first compilation that followed one before the watch began.
 
-    The keys are the frame parts of the compile ids.
+    The keys are the frame parts of the compile ids: "1" of "1/0".
     """
     first_ids: dict[str, CompileId] = {}
     for compilation in record.compiled:
         if compilation.id is not None and compilation.id.frame is not None:
             first_ids.setdefault(str(compilation.id).rpartition("/")[0], compilation.id)
+    # The last part of an id counts the compilations of a frame. If the first one here has another
+    # number than 0, the frame was compiled before.
     return {frame: str(id) for frame, id in first_ids.items() if id.compile}
 
 
 def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
+    """Return all causes in a record; those with one identity are not merged yet.
+
+    Args:
+        record: the record of the watch.
+        compiles: True if anything ran compiled.
+    """
     causes = [
         Cause(
             "break",
@@ -159,6 +176,24 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
         )
         for graph_break in record.breaks
     ]
+    causes += _causes_of_recompiles(record)
+    explained: set[tuple[str, str | int]] = {(cause.file, cause.function) for cause in causes}
+    # Also by line, because lambdas have no name of their own.
+    explained |= {(cause.file, cause.line) for cause in causes if cause.file}
+    causes += _causes_of_eager_runs(record, compiles, explained)
+    causes += map(_cause_of_bypass, record.cache_bypasses)
+    if record.callables and not compiles and not causes:
+        text = NO_OPS if record.compiled else SERVED_WITHOUT_GRAPH
+        causes.append(Cause("nothing", "", "", text, "", 0, shared=not record.compiled))
+    return causes
+
+
+def _causes_of_recompiles(record: WatchRecord) -> Iterator[Cause]:
+    """Yield a cause for each recompile limit that was reached, then for each other recompile.
+
+    It is shared if another test compiled the code first: without that test, it would not be a
+    recompile, or the limit would not be reached.
+    """
     limit_hits = [recompile for recompile in record.recompiles if recompile.limit_hit]
     limited_functions = {(recompile.file, recompile.function) for recompile in limit_hits}
     within_limit = [
@@ -170,32 +205,24 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
     for recompile in (*limit_hits, *within_limit):
         frame = recompile.compile_id.rpartition("/")[0]
         is_first = recompile.compile_id in before.values()
-        causes.append(
-            Cause(
-                "limit" if recompile.limit_hit else "recompile",
-                recompile.file,
-                recompile.function,
-                "the recompile limit" if recompile.limit_hit else "",
-                "",
-                recompile.line,
-                shared=frame in before if recompile.limit_hit else is_first,
-                guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
-                guard_place=_guard_place(recompile),
-            )
+        yield Cause(
+            "limit" if recompile.limit_hit else "recompile",
+            recompile.file,
+            recompile.function,
+            "the recompile limit" if recompile.limit_hit else "",
+            "",
+            recompile.line,
+            # Of a frame that was compiled before, only the first recompile here depends on it.
+            shared=frame in before if recompile.limit_hit else is_first,
+            # Without the suffix about a dynamic size, whose compile id depends on what ran before.
+            guard=next(iter(recompile.reasons), "").partition(FIRST_DYNAMIC)[0],
+            guard_place=_guard_place(recompile),
         )
-    explained: set[tuple[str, str | int]] = {(cause.file, cause.function) for cause in causes}
-    # Also by line, because lambdas have no name of their own.
-    explained |= {(cause.file, cause.line) for cause in causes if cause.file}
-    causes += _causes_of_eager_runs(record, compiles, explained)
-    causes += map(_cause_of_bypass, record.cache_bypasses)
-    if record.callables and not compiles and not causes:
-        text = NO_OPS if record.compiled else SERVED_WITHOUT_GRAPH
-        was_served = text == SERVED_WITHOUT_GRAPH
-        causes.append(Cause("nothing", "", "", text, "", 0, shared=was_served))
-    return causes
 
 
 def _cause_of_bypass(bypass: CacheBypass) -> Cause:
+    """Return the cause of a cache bypass: an op and its line, or the reason alone."""
+    # A switch of the whole cache has nothing to do with the line of the graph.
     source = bypass.source
     if source is None or bypass.reason.startswith(SWITCHED_OFF):
         return Cause("bypass", "", "", bypass.reason, "", 0)
@@ -226,6 +253,7 @@ def _causes_of_eager_runs(
             yield Cause(kind, "", "", f"torch.compile is switched off by {record.disabled}", "", 0)
         return
     for callee in record.callables:
+        # The name in the code, as in `explained`; a module is called by its class.
         identity = (
             relative(callee.file),
             callee.name if callee.code is None else callee.code.co_name,
@@ -237,11 +265,15 @@ def _causes_of_eager_runs(
             if cause.earlier:
                 yield Cause(kind, *identity, UNSEEN, "", callee.line, times, shared=True)
             else:
-                text = ADDRESS.sub("…", cause.reason)
-                yield Cause(kind, file, cause.function, text, "", cause.line, times)
+                reason = ADDRESS.sub("…", cause.reason)
+                yield Cause(kind, file, cause.function, reason, "", cause.line, times)
 
 
 def _merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Merge causes with one identity: the first, with the sum of the counts.
+
+    The result is shared only if all are: otherwise it also exists in another test order.
+    """
     merged: dict[str, Cause] = {}
     for cause in causes:
         earlier = merged.get(cause.key)

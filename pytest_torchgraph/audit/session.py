@@ -14,14 +14,7 @@ from ..settings.paths import active_filter
 from ..snapshot.run import TROUBLE
 from ..torch_release import running_release
 from ..words import counted, one_line
-from .baseline import (
-    Baseline,
-    BaselineError,
-    OldBaselineError,
-    ReleaseSection,
-    read,
-    to_text,
-)
+from .baseline import Baseline, BaselineError, OldBaselineError, ReleaseSection, read, to_text
 from .facts import LeakedSetting, TestFacts
 from .judge import BaselineComparison
 from .suite_watch import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
@@ -63,11 +56,12 @@ class AuditReport:
         self._path = config_settings.audit_file
         self._watcher = watcher
         self._baseline = _baseline(config, self._path, mode)
+        # Ids of the tests that ran, and where each of them is, as `file:line name`.
         self._tests: set[str] = set()
         self._places: dict[str, str] = {}
         self._interrupted = False
         self._deselected = False
-        self._colour = ""
+        self._colour = ""  # of the first of `outcome.said`
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store the facts of a test. If the test is repeated, its last run counts."""
@@ -128,18 +122,9 @@ class AuditReport:
                 self._colour = "red"
                 session.exitstatus = TROUBLE
         else:
-            section = self._baseline.get(running_release(), ReleaseSection())
-            missing = self._missing(session.config, section)
-            comparison = BaselineComparison(section, outcome.facts, outcome.passed, missing)
-            verdict = comparison.verdict(self._places)
-            outcome.verdict = verdict
-            includes_baseline = self._holds_the_baseline(session.config, section, missing)
-            verdict.vacuous = (
-                bool(section.tests) and includes_baseline and not verdict.compared.tests
-            )
-            outcome.said = list(verdict_lines(verdict, outcome.file))
-            failed = bool(verdict.worse) or verdict.vacuous
+            failed = self._check(session.config)
             self._colour = "red" if failed else "green"
+        # A run that failed for another reason keeps its status.
         if failed and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -147,6 +132,7 @@ class AuditReport:
         """Print the section `torchgraph audit`. Without a mode, print it only on an error."""
         outcome = self.outcome
         lines: list[str] = []
+        # Without a mode, another option, such as `--torchgraph-json`, asked for the facts.
         if self._watcher is None:
             lines += [f"no test was watched: {outcome.broken}"] * bool(outcome.mode)
         elif outcome.broken:
@@ -172,6 +158,7 @@ class AuditReport:
 
     def _missing(self, config: pytest.Config, section: ReleaseSection) -> set[str]:
         """Return the tests of the baseline that no longer exist, as far as this run shows it."""
+        # With a selection inside a file, a test that did not run may still exist.
         if active_filter(config) or any("::" in argument for argument in config.args):
             return set()
         files_run = {test.partition("::")[0] for test in self._tests}
@@ -193,6 +180,18 @@ class AuditReport:
             return True
         is_selection = config.args_source is pytest.Config.ArgsSource.ARGS or self._deselected
         return not (is_selection or active_filter(config))
+
+    def _check(self, config: pytest.Config) -> bool:
+        """Compare the run with the baseline. Return True if that fails the run."""
+        outcome = self.outcome
+        section = self._baseline.get(running_release(), ReleaseSection())
+        missing = self._missing(config, section)
+        comparison = BaselineComparison(section, outcome.facts, outcome.passed, missing)
+        verdict = outcome.verdict = comparison.verdict(self._places)
+        includes_baseline = self._holds_the_baseline(config, section, missing)
+        verdict.vacuous = bool(section.tests) and includes_baseline and not verdict.compared.tests
+        outcome.said = list(verdict_lines(verdict, outcome.file))
+        return bool(verdict.worse) or verdict.vacuous
 
     def _record(self, config: pytest.Config) -> str:
         """Write the baseline, and return a line about it."""
@@ -234,6 +233,7 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
     try:
         baseline = read(path, pytest=command)
     except BaselineError as error:
+        # Recording replaces a baseline of an older release, but no file that is damaged.
         if mode == "record" and isinstance(error, OldBaselineError):
             return {}
         raise pytest.UsageError(f"--torchgraph-audit={mode}: {error}") from error

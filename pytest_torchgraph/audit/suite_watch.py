@@ -62,7 +62,8 @@ class SuiteWatch:
         self.broken: Exception | None = None
         self._isolated = isolated
         self._with_graphs = with_graphs
-        self._compiled = True  # perhaps at import, since the last reset
+        # True if anything may have been compiled since the last reset: now, at import.
+        self._compiled = True
         self._running = False
         self._recorder: EventRecorder | None = None
         self._idle_recorder: EventRecorder | None = None
@@ -88,7 +89,7 @@ class SuiteWatch:
         """
         self._running = False
         recorder, self._recorder = self._recorder, None
-        if recorder is None:
+        if recorder is None:  # Dynamo is not imported, or the watch is broken
             return None
         from ..watching.observe import HUB
 
@@ -169,7 +170,7 @@ class SuiteWatch:
             observation = self.end(owner)
             found += [] if observation is None else [observation]
             self._calls, self._running = calls, True
-            if recorder is None:
+            if recorder is None:  # Dynamo may have been imported inside
                 self.begin()
             else:
                 self._reset_dynamo()
@@ -193,10 +194,12 @@ class SuiteWatch:
             self._finder.remove()
 
     def _start_if_running(self) -> None:
+        """Start watching a test that imports Dynamo. An import between tests starts nothing."""
         if self._running:
             self._open()
 
     def _open(self) -> None:
+        """Start recording the running test. Install the observers before the first test."""
         if self.broken is not None:
             return
         try:
@@ -224,6 +227,7 @@ class SuiteWatch:
         self._stack.enter_context(torch_private.on_compile_call(self._note_compile_call))
 
     def _note_compile_call(self, frame: FrameType) -> None:
+        """Note a test's call of `torch.compile`, given a frame of torch inside the call."""
         if self._recorder is None or not self._recorder.is_open:
             return
         try:
@@ -236,6 +240,7 @@ class SuiteWatch:
             self.broken = self.broken or error
 
     def _note_settings(self, test: str) -> None:
+        """Attribute changed settings to a test, or to none for ""; see `SettingsTracker.look`."""
         if self._settings is not None and self.broken is None:
             try:
                 self._settings.look(test)
@@ -251,6 +256,7 @@ class SuiteWatch:
         return record_of(self._recorder)
 
     def _reset_dynamo(self) -> None:
+        """Reset Dynamo if tests are isolated, and anything was compiled since the last reset."""
         if self._isolated and self._compiled and is_imported():
             from ..torch_private import reset_dynamo
 
@@ -268,6 +274,7 @@ def _state(record: WatchRecord | None) -> object:
 
 
 def _calls(record: WatchRecord | None) -> Counter[str]:
+    """Return the number of calls of each compiled callable, by `FunctionFacts.key`."""
     from .read import relative
 
     calls: Counter[str] = Counter()
@@ -300,6 +307,7 @@ class TestWatcher:
     def __init__(self, *, isolated: bool = False) -> None:
         self._watch = SuiteWatch(isolated=isolated)
         self._test = ""
+        # Id and facts of the test whose teardown has ended, for its report.
         self._facts: tuple[str, dict[str, Any]] | None = None
 
     @property

@@ -83,6 +83,7 @@ class CauseOverTests:
 
 def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
     """Merge the causes of all tests, sorted by their number of tests."""
+    # Code that compiles nothing is grouped by the reason alone, see `CauseOverTests`.
     groups = grouped(
         (f"nothing {cause.text}" if cause.kind == "nothing" else cause.key, (test, own, cause))
         for test, own in facts.items()
@@ -93,6 +94,7 @@ def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
     # The cause with the most tests that compile nothing comes first, because these tests pass
     # without testing what they claim to test.
     first = max(causes, key=lambda shared: shared.without_graph, default=None)
+    # A stable sort: `first` moves to the front if any of its tests compiles nothing.
     causes.sort(key=lambda shared: shared is not first or not shared.without_graph)
     return causes
 
@@ -149,6 +151,10 @@ def summary_lines(
         yield f"  and {len(settings) - MOST_SETTINGS} more (-v lists them)"
 
 
+SUMMED = ("calls", "eager_calls", "graphs", "ops", "backwards")
+"""Numbers of `TestFacts` whose totals have the same names."""
+
+
 def totals(all_facts: Iterable[TestFacts]) -> dict[str, Any]:
     """Return the totals over tests, as `report.surfaces.document` describes them."""
     tests = [*all_facts]
@@ -158,11 +164,7 @@ def totals(all_facts: Iterable[TestFacts]) -> dict[str, Any]:
             times[cause.kind] += cause.count
     return {
         "nothing": sum(not facts.compiles for facts in tests),
-        "calls": sum(facts.calls for facts in tests),
-        "eager_calls": sum(facts.eager_calls for facts in tests),
-        "graphs": sum(facts.graphs for facts in tests),
-        "ops": sum(facts.ops for facts in tests),
-        "backwards": sum(facts.backwards for facts in tests),
+        **{name: sum(getattr(facts, name) for facts in tests) for name in SUMMED},
         "graph_breaks": times["break"],
         # An attempt that reaches the recompile limit counts as a recompile.
         "recompiles": times["recompile"] + times["limit"],
@@ -192,6 +194,7 @@ def frames_over_tests(facts: Mapping[str, TestFacts]) -> tuple[Counter[str], Map
     seconds: defaultdict[str, float] = defaultdict(float)
     for test_facts in facts.values():
         tests.update(test_facts.frames)
+        # Facts in the page of a stranger may have lists of different lengths.
         for frame, frame_time in zip(test_facts.frames, test_facts.frame_seconds, strict=False):
             seconds[frame] += frame_time
     return tests, seconds
@@ -228,6 +231,7 @@ def describe(cause: Cause, further_places: int = 0) -> str:
     if further_places:
         place += f" and {counted(further_places, 'more function')}"
     detail = f"{cause.text} ({cause.code})" if cause.code else cause.text
+    # The line of a graph break says more than Dynamo's class of it. A recompile has no text.
     if cause.kind == "break":
         detail = cause.code or cause.text
     elif cause.kind in ("recompile", "limit"):

@@ -69,6 +69,7 @@ def verdict_lines(verdict: Verdict, file: str) -> Iterator[str]:
 
 
 def _lines_by_text(changes: Sequence[AuditChange]) -> Iterator[str]:
+    """Yield a line for each difference, with its places and tests, that of most tests first."""
     groups = grouped((change.text, change) for change in changes)
     for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         shown = (change.place.shown for change in group if change.place.file not in text)

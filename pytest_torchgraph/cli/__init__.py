@@ -76,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    """Run one command. An error that a user can mend is a line on stderr, without a traceback."""
     options = _parser().parse_args(arguments)
     try:
         code: int = options.run(options)
@@ -97,8 +98,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="pytest-torchgraph",
-        description="Commands for stored graphs (.tgraph files).",
+        prog="pytest-torchgraph", description="Commands for stored graphs (.tgraph files)."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:

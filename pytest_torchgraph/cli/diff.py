@@ -80,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     from ..runs import is_run
 
     paths = [path for path in (options.old, options.new) if path is not None]
+    # Also if only one of them is a saved run: `diff_runs` says what is wrong with the other.
     if len(paths) == 2 and any(map(is_run, paths)):
         return _runs(options)
     if options.output is not None:
@@ -90,14 +91,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _runs(options: argparse.Namespace) -> int:
-    """Compare two saved runs, print the causes, and write the page."""
+    """Compare two saved runs, print the causes, and write the page. Return the exit code."""
     from ..runs import diff_runs, page_data
 
     difference = diff_runs(options.old, options.new)
     if options.output is not None:
         from ..report.page import page
 
-        write(options.output, page(page_data(difference), {}))
+        write(options.output, page(page_data(difference), {}))  # all data are in the page itself
     if options.format == "json":
         print_json(difference.to_json())
     elif options.format == "markdown":
@@ -109,9 +110,9 @@ def _runs(options: argparse.Namespace) -> int:
 
 
 def _directories(options: argparse.Namespace) -> int:
-    """Compare directories or files of torch's, and print the findings.
+    """Compare directories or files of torch's, and print the findings. Return the exit code.
 
-    `EXIT_TROUBLE` for unreadable files.
+    The exit code is `EXIT_TROUBLE` for unreadable files.
     """
     from ..api.differences import diff
 
@@ -132,6 +133,7 @@ def _directories(options: argparse.Namespace) -> int:
         print("\n".join(lines or [_heading(difference)]))
     else:
         text = difference.to_text(None if options.all else LISTED, why=options.why)
+        # Without findings, the text is the heading again.
         print("\n".join(dict.fromkeys(filter(None, (difference.heading(), text)))))
     if difference.files is not None and difference.files.unreadable:
         return EXIT_TROUBLE
@@ -139,7 +141,10 @@ def _directories(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace) -> int:
-    """Print the difference of the graphs, or of the op counts if a file stores only counts."""
+    """Print the difference of the graphs, or of the op counts if a file stores only counts.
+
+    Return the exit code.
+    """
     from ..graph.diff import FilesDiff, GraphDiff, diff_files, merge_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
@@ -149,10 +154,13 @@ def _files(options: argparse.Namespace) -> int:
     pairs = _pairs(old, new, options)
     torch = (old.header.torch, new.header.torch)
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
+    # For each pair: the ranks, the difference (`None` if only counts are compared), and the lines
+    # of differing counts.
     differences = [(ranks, *diff_files(before, after)) for ranks, before, after in pairs]
     named_differences = [
         (ranks, _with_file_name(difference, options.new)) for ranks, difference, _ in differences
     ]
+    # A single capture has one pair, without ranks.
     difference = (
         merge_ranks(named_differences) if named_differences[0][0] else named_differences[0][1]
     )
@@ -195,6 +203,7 @@ def _pairs(
     if options.rank is None:
         if old.sections and new.sections:
             return [*same_ranks(old, new)]
+        # Of a missing file, all ranks were added or removed.
         if old.sections and _is_empty(new):
             return [(ranks, rank_program, new) for ranks, rank_program in old.sections]
         if new.sections and _is_empty(old):
@@ -224,6 +233,7 @@ def _note_counts_only(
 
 
 def _with_file_name(difference: GraphDiff | None, file: Path) -> GraphDiff | None:
+    """Return a difference whose findings name the new file; `None` for `None`."""
     if difference is None:
         return None
     findings = (replace(finding, files=(one_line(file.name),)) for finding in difference.findings)
@@ -231,6 +241,7 @@ def _with_file_name(difference: GraphDiff | None, file: Path) -> GraphDiff | Non
 
 
 def _markdown(difference: GraphDiff | None) -> list[str]:
+    """Return a heading and a table of the findings; [] if there is no difference."""
     if not difference:
         return []
     noun = "rank" if difference.parts else "file"
@@ -242,6 +253,7 @@ def _heading(difference: GraphDiff) -> str:
 
 
 def _markdown_of_directories(difference: GraphDiff) -> list[str]:
+    """Return a heading, a table of the findings, and a list of the files that have none."""
     lines = [_heading(difference)]
     table = markdown_table(difference.findings)
     lines += ["", *table] if table else []

@@ -50,12 +50,18 @@ def print_json(data: dict[str, Any]) -> None:
 
 
 def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
-    """Return a table with one row per finding and a column with its files or ranks."""
+    """Return a table with one row per finding and a column with its files or ranks.
+
+    Args:
+        causes: the findings; without any, there is no table: [].
+        noun: "file", or "rank" for a column with the ranks.
+    """
     if not causes:
         return []
     from ..graph.diff import cost_text, form_lines, list_some
 
     costs = [cost_text(cause.cost) for cause in causes]
+    # The column of costs is left out if no finding has a cost.
     head, rule = ("cost | ", "---|") if any(costs) else ("", "")
     lines = [f"| change | where | places | {head}{noun}s |", f"|---|---|---:|{rule}---|"]
     for cause, cost in zip(causes, costs, strict=True):
@@ -68,7 +74,7 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
         lines_of_change = [f"{data['sign']} {data['what']}"]
         if cause.ranks and noun != "rank":
             lines_of_change.append(f"on {format_ranks(cause.ranks)}")
-        calls = [data[word].partition("(")[1:] for word in ("before", "after")]
+        calls = [data[word].partition("(")[1:] for word in ("before", "after")]  # the arguments
         # If only the op changed, the first line names both ops.
         if "forms" in data or data["with"] or not calls[0] == calls[1] != ("", ""):
             lines_of_change += form_lines(data)
@@ -131,7 +137,11 @@ def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
 
 
 def program_of(captures: Sequence[Capture]) -> Program:
-    """Return the graphs of captures that were read from one file."""
+    """Return the graphs of captures that were read from one file.
+
+    A log of several processes has several captures, each of which becomes a rank. A process without
+    a rank counts as rank 0.
+    """
     from ..graph.program import Program
 
     programs = [Program(capture.header, capture.program, folded=True) for capture in captures]
@@ -144,6 +154,7 @@ def program_of(captures: Sequence[Capture]) -> Program:
 def of_rank(document: Program, rank: int | None, file: Path) -> Program:
     """Return the graphs of one rank, see `read_document`."""
     if not document.sections:
+        # An empty document stands for a missing file, which lacks any rank.
         if rank is not None and document.graphs + document.counts:
             raise TorchGraphError(f"{file} stores a single capture, not ranks: leave out --rank")
         return document
@@ -158,7 +169,7 @@ def of_rank(document: Program, rank: int | None, file: Path) -> Program:
 
 
 def select_graphs(program: Program, name: str | None, file: Path) -> tuple[Graph, ...]:
-    """Return the graphs of a file with this name; all graphs for `None`.
+    """Return the graphs of a file with this name; all graphs for `None`, () for only op counts.
 
     Raises:
         TorchGraphError: if the file has no graph, or no op counts of a graph, with this name.

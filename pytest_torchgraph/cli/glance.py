@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_OPS, MOST_EVENTS = 5, 4
 """Maximum number of ops, and of breaks and of recompiles, to list for a function."""
 _SECONDS = re.compile(r"\b\d+\.\d s\b")
+# A call in the text of a graph. One of the two groups is the op, the other is empty.
 _CALL = re.compile(r"= (?:torch\.ops\.(\w+\.\w+)[\w.]*|[\w.]*?(\w+))\(")
 _STAGES = (("forward", "inference", "backward"), ("dynamo",), ("compiled_autograd",))
 """Stages of which one has the ops of a compilation: the first that was printed."""
@@ -55,6 +56,7 @@ def data(capture: Capture) -> dict[str, Any]:
     by_function = grouped(((c.function, c.file), c) for c in record.compiled)
     functions = [_function(record, compilations) for compilations in by_function.values()]
     functions.sort(key=_cost, reverse=True)
+    # "unsaved" is an event of a graph that no cache has stored, not of a lookup.
     lookups = [event for c in record.compiled for event in c.lookups]
     found = Counter(f"{e.cache} {e.state}" for e in lookups if e.state != "unsaved")
     return {
@@ -69,6 +71,12 @@ def data(capture: Capture) -> dict[str, Any]:
 
 
 def _function(record: WatchRecord, compilations: Sequence[Compilation]) -> dict[str, Any]:
+    """Return what a log says about one function, as plain data.
+
+    Args:
+        record: the record of the process.
+        compilations: all compilations of the function, in order.
+    """
     from ..convert.source_lines import relative
 
     first = compilations[0]
@@ -79,6 +87,7 @@ def _function(record: WatchRecord, compilations: Sequence[Compilation]) -> dict[
     return {
         "function": first.function,
         "file": relative(first.file) if first.file else "",
+        # The pieces of a function after a graph break begin further down.
         "line": min(c.line for c in compilations),
         "compilations": len(compilations),
         "graphs": len(texts),
@@ -91,14 +100,17 @@ def _function(record: WatchRecord, compilations: Sequence[Compilation]) -> dict[
 
 
 def _cost(function: dict[str, Any]) -> tuple[int, float]:
+    """Return the sort key of a function: its breaks and recompiles, then its compile time."""
     return len(function["graph_breaks"]) + len(function["recompiles"]), function["seconds"]
 
 
 def _total(process: dict[str, Any], name: str) -> Any:
+    """Return the sum of a number over all functions of a process."""
     return sum(function[name] for function in process["functions"])
 
 
 def _lines(process: dict[str, Any]) -> Iterator[str]:
+    """Yield the totals of a process, its caches, and a paragraph for each function."""
     functions = process["functions"]
     yield ", ".join(
         [
@@ -121,6 +133,7 @@ def _lines(process: dict[str, Any]) -> Iterator[str]:
 
 
 def _function_lines(function: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines about a function, see `_function`. Long reasons of torch are cut."""
     place = f" ({function['file']}:{function['line']})" if function["file"] else ""
     parts = [
         counted(function["compilations"], "compilation"),

@@ -70,6 +70,7 @@ def _is_page(path: Path) -> bool:
 
 
 def _merge_pages(pages: Sequence[Path], output: Path) -> str:
+    """Write the merged page, and return the line about it."""
     from ..report.page import RED, merge_pages, page
 
     data, parts = merge_pages(pages)
@@ -80,8 +81,10 @@ def _merge_pages(pages: Sequence[Path], output: Path) -> str:
 
 
 def _merge_baselines(shards: Sequence[Path], output: Path) -> str:
+    """Write the merged baseline, and return the line about it."""
     from ..audit.baseline import merge, read, to_text
 
+    # The output is also an input: the baseline from which all shards started.
     base = read(output) if output.exists() and not is_stream(output) else None
     merged = merge([read(path) for path in shards], base)
     write(output, to_text(merged))

@@ -63,6 +63,5 @@ def run(options: argparse.Namespace) -> int:
     graphs = select_graphs(document, options.graph, options.file)
     if not graphs:
         raise only_counts_error(options.file)
-    graphs_to_draw = graphs[0] if len(graphs) == 1 else graphs
-    print(render(graphs_to_draw, options.out, heat=options.heat))
+    print(render(graphs[0] if len(graphs) == 1 else graphs, options.out, heat=options.heat))
     return EXIT_OK

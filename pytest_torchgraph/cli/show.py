@@ -90,16 +90,18 @@ def run(options: argparse.Namespace) -> int:
             file with only op counts; if requested costs are unknown; and for an invalid size of a
             symbol.
     """
-    from ..graph.text import format_document, with_runs
+    from ..graph.text import with_runs
 
     if options.cost and (options.ops or options.flat or options.collectives):
         raise TorchGraphError(
             "--cost accepts only --table: leave out --ops, --flat and --collectives"
         )
     is_json = options.format == "json"
+    # True without an option that selects a part of the file, or a form for single graphs.
     as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
     captures = _captures_of_log(options)
     if captures is not None and not options.stage:
+        # Any option about graphs chooses them over the glance.
         if as_text and not (options.flat or options.collectives):
             from .glance import data, glance
 
@@ -117,8 +119,9 @@ def run(options: argparse.Namespace) -> int:
         stored = program_of([capture.at(options.stage) for capture in captures])
     if is_json:
         header = stored.header
-        captures_data = [*_captures_data(stored, options)]
-        print_json({"torch": header.torch, "via": header.via, "captures": captures_data})
+        print_json(
+            {"torch": header.torch, "via": header.via, "captures": [*_ranks_data(stored, options)]}
+        )
         return EXIT_OK
     if options.rank is None and as_text and stored.sections:
         if options.collectives:
@@ -131,37 +134,54 @@ def run(options: argparse.Namespace) -> int:
     if document.counts and not document.graphs:
         if options.table or options.cost or options.collectives:
             raise only_counts_error(options.file)
-        selected_counts = [
-            graph_counts
-            for graph_counts in document.counts
-            if options.graph in (None, graph_counts[0])
-        ]
         _print_counts(
-            [(with_runs(name, document.runs.get(name, 1)), c) for name, c in selected_counts]
+            [
+                (with_runs(name, document.runs.get(name, 1)), counts)
+                for name, counts in document.counts
+                if options.graph in (None, name)
+            ]
         )
         return EXIT_OK
     if options.size:
         graphs = _with_sizes(graphs, options.size)
+    _print_graphs(graphs, document, options)
+    return EXIT_OK
+
+
+def _print_graphs(graphs: Sequence[Graph], document: Program, options: argparse.Namespace) -> None:
+    """Print graphs in the chosen form.
+
+    Args:
+        graphs: the selected graphs.
+        document: the program that they are from.
+        options: the options; without one for a form, the graphs are printed as in the file.
+
+    Raises:
+        CaptureError: if the graphs lack the costs or collectives.
+    """
+    from ..graph.text import format_document
+
     if options.table:
         tables = [f"{_heading(graph)}\n{graph.to_table(options.cost)}" for graph in graphs]
         print("\n\n".join(tables))
     elif options.collectives:
         print(_collectives(graphs))
     elif options.cost:
-        print(_cost_table(graphs))
+        from ..graph.cost import format_cost_table  # only here, because it imports torch
+
+        print(format_cost_table(graphs, _costs(graphs)))
     elif options.ops:
         _print_counts([(_heading(graph), graph.op_counts) for graph in graphs])
     else:
-        fold = document.folded and not options.flat
-        detail = document.header.detail
-        print(format_document(graphs, document.header, detail, fold=fold), end="")
-    return EXIT_OK
+        header, fold = document.header, document.folded and not options.flat
+        print(format_document(graphs, header, header.detail, fold=fold), end="")
 
 
-def _captures_data(stored: Program, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _ranks_data(stored: Program, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the selected graphs of each group of equal ranks, as plain data."""
     from ..graph.step import calls_of, needs_links
 
+    # One rank, or a single capture, is a group without ranks.
     if options.rank is not None or not stored.sections:
         stored = of_rank(stored, options.rank, options.file)
     for ranks, program in stored.sections or (((), stored),):
@@ -181,6 +201,7 @@ def _captures_data(stored: Program, options: argparse.Namespace) -> Iterator[dic
                 for name, counts in program.counts
                 if options.graph in (None, name)
             ],
+            # Without links between the graphs of a divided step, its breaks are unknown.
             "graph_breaks": None
             if needs_links(program.graphs) and not calls
             else [named(cut, BREAK) for cut in dict.fromkeys(cuts) if cut],
@@ -189,6 +210,7 @@ def _captures_data(stored: Program, options: argparse.Namespace) -> Iterator[dic
 
 
 def _graph_data(graph: Graph, program: Program) -> dict[str, Any]:
+    """Return a graph and its subgraphs as plain data, with the run counts in the program."""
     from ..graph.text import format_node, format_result
 
     nodes = [
@@ -211,7 +233,10 @@ def _graph_data(graph: Graph, program: Program) -> dict[str, Any]:
 
 
 def _captures_of_log(options: argparse.Namespace) -> Sequence[Capture] | None:
-    """Return the processes in a log, or in a directory of logs; `None` for another file."""
+    """Return the processes in a log, or in a directory of logs; `None` for another file.
+
+    With `--rank`, return only that process, and clear the option.
+    """
     from ..api.torch_files import captures_in, kind_of
 
     if not options.file.is_dir() and kind_of(options.file) != "log":
@@ -222,7 +247,7 @@ def _captures_of_log(options: argparse.Namespace) -> Sequence[Capture] | None:
     if options.rank is None:
         return captures
     selected = [capture for capture in captures if capture.rank == options.rank]
-    options.rank = None
+    options.rank = None  # the program of one process has no ranks to choose from
     if not selected:
         ranks = [capture.rank for capture in captures if capture.rank is not None]
         raise TorchGraphError(f"{options.file} has {format_ranks(ranks) if ranks else 'no rank'}")
@@ -233,7 +258,7 @@ def _text_of_ranks(document: Program, file: Path, *, flat: bool) -> str:
     """Return the text of all ranks' graphs, as in the file, or with one line per node."""
     from ..graph.text import format_sections, read_text
 
-    if not document.graphs:
+    if not document.graphs:  # only op counts
         return read_text(file)
     sections = [(ranks, rank_program.graphs) for ranks, rank_program in document.sections]
     header, fold = document.header, document.folded and not flat
@@ -260,18 +285,12 @@ def _with_sizes(graphs: Sequence[Graph], assignments: Sequence[str]) -> tuple[Gr
         raise TorchGraphError(str(error)) from error
 
 
-def _cost_table(graphs: Sequence[Graph]) -> str:
-    """Return the cost table of the modules, for all graphs of the file together.
+def _costs(graphs: Sequence[Graph]) -> dict[str, Cost]:
+    """Return the cost of each module, for all graphs together.
 
     Raises:
         CaptureError: if the costs are unknown.
     """
-    from ..graph.cost import format_cost_table
-
-    return format_cost_table(graphs, _costs(graphs))
-
-
-def _costs(graphs: Sequence[Graph]) -> dict[str, Cost]:
     from ..graph.cost import by_module, recomputed_if_known, with_savers
 
     return by_module(graphs, recomputed=recomputed_if_known(with_savers(graphs)))
@@ -281,7 +300,7 @@ def _collectives(graphs: Sequence[Graph]) -> str:
     """Return the table of collectives in the graphs of the file.
 
     Raises:
-        CaptureError: if the graphs do not contain this information.
+        CaptureError: if the graphs do not record their collectives.
     """
     from ..graph.collectives import collectives_of, format_collectives
 
@@ -296,8 +315,6 @@ def _collectives_of_ranks(document: Program, file: Path) -> str:
     Raises:
         TorchGraphError: for a file with only op counts.
     """
-    from ..words import format_ranks
-
     if not document.graphs:
         raise only_counts_error(file)
     return "\n\n".join(

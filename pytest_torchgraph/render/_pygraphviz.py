@@ -12,7 +12,11 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw file `IN` into file `OUT`."""
+    """Draw file `IN` into file `OUT`.
+
+    Args:
+        arguments: four words, always in this order: `-TFORMAT`, `-o`, `OUT`, `IN`.
+    """
     kind, _, picture, source = arguments
     import pygraphviz
 

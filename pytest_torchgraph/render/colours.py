@@ -105,6 +105,7 @@ _OP_NAMES = {
 """Op names without namespace and overload, as verbose patterns. The first match wins."""
 _CATEGORY = re.compile(
     "|".join(
+        # The name of a group cannot contain the slash of "copy/cast".
         f"(?P<{'copy' if category == 'copy/cast' else category}>{names})"
         for category, names in _OP_NAMES.items()
     ),
@@ -128,6 +129,7 @@ def op_category(node: Node) -> str:
     """Return the category of a node's op, a key of `CATEGORY_PAINTS`; "other" if none matches."""
     if node.kind == "placeholder":
         return "input"
+    # Recorded effects first: they also know custom ops, whose names say nothing.
     kinds = {effect.kind for effect in node.effects}
     if "communicates" in kinds:
         return "collective"
@@ -142,6 +144,7 @@ def op_category(node: Node) -> str:
 
 @lru_cache(maxsize=4096)
 def _category_of(op: str) -> str:
+    """Return the category of an op by its name alone."""
     namespace, _, qualified_rest = op.partition(".")
     if op.startswith(_PYTHON_NAMESPACES) or not qualified_rest:
         name = op.rpartition(".")[2]
@@ -151,8 +154,10 @@ def _category_of(op: str) -> str:
         return "collective"
     if namespace not in _OWN_NAMESPACES and _COLLECTIVES.fullmatch(name):
         return "collective"
-    name = name.strip("_")
+    name = name.strip("_")  # private as `_softmax`, or in place as `add_`
     base = re.sub(r"_(backward|grad|jvp)\w*$", "", name)
+    # The derivative of an op has the category of the op. Only that of a dropout differs: it
+    # multiplies by the mask of the forward, and draws no numbers.
     if base != name and "dropout" in base:
         return "pointwise"
     if namespace not in _OWN_NAMESPACES:
@@ -224,12 +229,12 @@ class Heat:
         for graph in graphs:
             times = graph.runs if times_run else 1
             if figure == "saved_bytes":
-                need_saved((graph,))
+                need_saved((graph,))  # raises if the level has no saved values
                 by_name = saved_by_node(graph) or {}
             else:
                 by_name = flops_by_node(graph)
             for name, value in by_name.items():
-                if value != 0:
+                if value != 0:  # a missing node costs nothing
                     costs[graph.by_name[name]] = None if value is None else value * times
         return cls(figure, costs, sum(value or 0 for value in costs.values()))
 
@@ -243,6 +248,7 @@ class Heat:
         if not value:
             return "unknown" if self._unknown(nodes) else "none"
         share = value / self.total
+        # From the largest share down to 0, so one of them always matches.
         return next(step for step, least in SHARES.items() if share >= least)
 
     def format_cost(self, nodes: Collection[Node]) -> str:
@@ -269,6 +275,7 @@ class Heat:
         return f"colour: share of all {description}, {amount(self.total, unit)}{uncounted}"
 
     def _unknown(self, nodes: Collection[Node]) -> int:
+        """Return the number of nodes with an unknown cost. A missing node costs nothing."""
         return sum(self.costs.get(node, 0) is None for node in nodes)
 
 

@@ -26,16 +26,7 @@ from .labels import (
     same,
     value_label,
 )
-from .scene import (
-    Box,
-    DrawnGraph,
-    DrawnValue,
-    Edge,
-    Element,
-    OnlySide,
-    Scene,
-    graph_cluster,
-)
+from .scene import Box, DrawnGraph, DrawnValue, Edge, Element, OnlySide, Scene, graph_cluster
 
 if TYPE_CHECKING:
     import graphviz
@@ -51,8 +42,8 @@ def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
     """Draw a difference.
 
     Each changed node has a colour and a sign. Its context is every node at most `hops` edges away.
-    A removed node keeps its old position. An
-    edit in several places is drawn once, at the first place, with the count: `× 12`.
+    A removed node keeps its old position. An edit in several places is drawn once, at the first
+    place, with the count: `× 12`.
 
     Unchanged nodes are folded: each run of modules or ops between two changes becomes one box with
     the count. Consequences are drawn paler. A drawing has at most a few hundred nodes: changes
@@ -79,32 +70,14 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
     findings = [finding for finding in diff.findings if not finding.of_graph]
     places = [place for finding in findings for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
-    shown: dict[int, Box] = {}
-    partners: dict[Hashable, Mapping[str, str]] = {}
-    for part in [of_ranks for _, of_ranks in diff.parts] or [diff]:
-        for before, after, names in part.origins.matched() if part.origins else ():
-            partners[id(before), id(after)] = names
-            # Breaks are drawn in a copy of the forward. Its name may also be that of a body.
-            partners.setdefault((before and before.name, after and after.name), names)
-    for number, pair in enumerate(pairs_with_breaks(diff)):
-        for graph in filter(None, (pair.before, pair.after)):
-            scene.classes.update(graph.classes)
-        scene.old_classes.update(pair.before.classes if pair.before is not None else {})
-        overlay = None
-        if pair.before is not None and pair.after is not None:
-            of_copies = partners.get((pair.before.name, pair.after.name), {})
-            names = partners.get((id(pair.before), id(pair.after)), of_copies)
-            overlay = _Overlay(pair.before, pair.after, pair, number, changes, names)
-        if overlay is None or (pair.runs is not None and not overlay.shown):
-            scene.boxes.append(_whole_graph(pair))
-        else:
-            overlay.add_to(scene)
-            shown |= overlay.shown
+    shown = _add_pairs(scene, diff, changes)
 
     def boxes_of(changes: Iterable[Change]) -> list[Box]:
         nodes = (id(node) for change in changes for node in (change.after, change.before))
         return [shown[node] for node in nodes if node in shown]
 
+    # Boxes of edits and of consequences in the first place of each finding, with the number of its
+    # places. Boxes in the other places are not drawn by themselves.
     edits: dict[Box, int] = {box: 1 for box in scene.boxes if box.fixed is not None}
     follows: dict[Box, int] = {}
     further: set[Box] = set()
@@ -118,6 +91,7 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
         for box in boxes_of(first.consequences):
             follows.setdefault(box, times if alike else 1)
         further.update(*(boxes_of((*place.changes, *place.consequences)) for place in others))
+    # A drawn graph break is an edit too, but the places of its finding have no changes.
     edits |= {
         box: 1
         for box in shown.values()
@@ -135,10 +109,52 @@ def drawing(diff: GraphDiff, hops: int = 2) -> Drawing:
         box.mark.times = times
     if any(times > 1 for times in counts.values()):
         scene.by_change += f"; {TIMES}: number of places (only the first is drawn)"
+    # Consequences come after all edits, and with less context: if there is no room for all boxes,
+    # they are folded first.
     focus = scene.around(edits, hops)
     later = [box for box in follows if box not in edits]
     focus += [*later, *scene.around(later, min(hops, 1))]
     return draw(scene, MAX_BOXES, [*dict.fromkeys(focus)], compact=True)
+
+
+def _add_pairs(scene: Scene, diff: GraphDiff, changes: Iterable[Change]) -> dict[int, Box]:
+    """Add the graphs of a difference to a scene, the two graphs of a pair as one.
+
+    Args:
+        scene: the scene.
+        diff: the difference.
+        changes: the changes of all findings.
+
+    Returns:
+        the box that shows each node that differs, keyed by `id(node)`.
+    """
+    shown: dict[int, Box] = {}
+    # Names of equal nodes by the `id`s of both graphs, and also by both names.
+    partners: dict[Hashable, Mapping[str, str]] = {}
+    for part in [of_ranks for _, of_ranks in diff.parts] or [diff]:
+        for old, new, names in part.origins.matched() if part.origins else ():
+            partners[id(old), id(new)] = names
+            # Breaks are drawn in a copy of the forward. Its name may also be that of a body.
+            partners.setdefault((old and old.name, new and new.name), names)
+    for number, pair in enumerate(pairs_with_breaks(diff)):
+        before, after = pair.before, pair.after
+        for graph in filter(None, (before, after)):
+            scene.classes.update(graph.classes)
+        overlay = None
+        if before is not None:
+            scene.old_classes.update(before.classes)
+        if before is not None and after is not None:
+            of_copies = partners.get((before.name, after.name), {})
+            names = partners.get((id(before), id(after)), of_copies)
+            overlay = _Overlay(before, after, pair, number, changes, names)
+        # Of a graph that only one side has, or that differs only in its run count, no nodes are
+        # compared: it is one box.
+        if overlay is None or (pair.runs is not None and not overlay.shown):
+            scene.boxes.append(_whole_graph(pair))
+        else:
+            overlay.add_to(scene)
+            shown |= overlay.shown
+    return shown
 
 
 def _whole_graph(pair: GraphPair) -> Box:
@@ -158,7 +174,7 @@ def _whole_graph(pair: GraphPair) -> Box:
     element = Element("group", graph.name, names, graph.name, kind, is_old=kind == "removed")
     return Box(
         graph.name,
-        Node(graph.name, "output", "output"),
+        Node(graph.name, "output", "output"),  # a stand-in, because a box has a node
         mark=Mark(kind),
         side=sides.get(kind, ""),
         fixed=([*map(same, lines)], [" "], element),
@@ -168,7 +184,18 @@ def _whole_graph(pair: GraphPair) -> Box:
 class _Overlay:
     """The two graphs of a pair as one.
 
+    `_partner` maps each box of the old graph to the box of the same node in the new graph. If a box
+    has a partner, only the partner is drawn.
+
+    Args:
+        before, after: the graphs of the pair.
+        pair: the lists of differing nodes.
+        number: distinguishes graphs with the same label.
+        changes: the changes of all findings, of which those of this pair's nodes are marked too.
+        partners: maps the names of old nodes to those of the same new nodes; empty if unknown.
+
     Attributes:
+        old, new: the drawn graphs.
         shown: the box that shows each node that differs, keyed by `id(node)`.
     """
 
@@ -190,6 +217,8 @@ class _Overlay:
             box.side, box.graph = "before", after.name
         for box in self.new.boxes.values():
             box.side = "" if box in partnered else "after"
+        # The lists lack some changes that a finding has: the return of a graph whose saved values
+        # alone changed.
         listed = [*pair.changes()]
         ids = {id(new or old) for _, old, new in listed}
         own = {id(node) for graph in (before, after) for node in graph.nodes}
@@ -206,6 +235,7 @@ class _Overlay:
 
     def add_to(self, scene: Scene) -> None:
         """Add the boxes and edges of both graphs, a removed node after its old predecessor."""
+        # Removed boxes by the box before them; `None` for those before all others.
         removed: dict[Box | None, list[Box]] = {}
         latest: Box | None = None
         for box in self.old.boxes.values():
@@ -224,6 +254,7 @@ class _Overlay:
         """Map boxes of the old graph to the boxes of the same nodes in the new graph."""
         differing = {old.name: new.name for old, new in (*pair.changed, *pair.rewired)}
         gone = {node.name for node in pair.removed}
+        # Without a matching, equal nodes are those of the same name.
         equal = partners or {name: name for name in self.old.boxes if name not in gone}
         return {
             self.old.boxes[old]: self.new.boxes[new]
@@ -232,7 +263,11 @@ class _Overlay:
         }
 
     def _mark(self, kind: MarkKind, before: Node | None, after: Node | None, folded: bool) -> None:
-        """Mark the box of a node that differs, or the box into which the node is folded."""
+        """Mark the box of a node that differs, or the box into which the node is folded.
+
+        Does nothing for a folded node unless `folded` is True, and for any other node if it is.
+        Also does nothing for a node without a box, and for one that is marked already.
+        """
         node = after or before
         assert node is not None
         drawn = self.old if after is None else self.new
@@ -243,12 +278,14 @@ class _Overlay:
         if not folded:
             box.mark = Mark(kind, before, after)
         else:
+            # The lines of an added or removed box already show the nodes folded into it.
             box.mark = box.mark or Mark("changed")
             if box.mark.kind not in ("added", "removed"):
                 box.mark.lines.append(_folded_line(drawn.values.get(node.name), node, kind, before))
         self.shown |= {id(n): box for n in (before, after) if n is not None}
 
     def _key(self, value: DrawnValue) -> tuple[Box, tuple[int | str, ...]]:
+        """Return what identifies a value in both graphs: its drawn box, and its path."""
         return self._partner.get(value.box, value.box), value.path
 
     def _edges(self) -> list[Edge]:
@@ -262,7 +299,7 @@ class _Overlay:
             for drawn in (self.old, self.new)
         )
         edges = []
-        for key in new | old:
+        for key in new | old:  # the new edges in their order, then those of the old graph alone
             tail, path, head = key
             before, after = old.get(key), new.get(key)
             # An edge between two unmarked nodes differs only because of a node between them. The
@@ -281,7 +318,14 @@ class _Overlay:
 
 
 def _folded_line(value: DrawnValue | None, node: Node, kind: MarkKind, before: Node | None) -> Line:
-    """Return the label line of a differing node that is folded into a box."""
+    """Return the label line of a differing node that is folded into a box.
+
+    Args:
+        value: the value of a projection, which is named by its position; `None` for a folded input.
+        node: the node.
+        kind: the kind of its change.
+        before: the old node; `None` if it has none.
+    """
     text = f"{node.target or node.name} {value_label(node)}".strip()
     if value is not None:
         text = f"result {value.text}"

@@ -45,15 +45,7 @@ from .labels import (
     tooltip_of,
 )
 from .layout import Part, fold
-from .scene import (
-    SAVED,
-    Box,
-    ClusterPath,
-    Edge,
-    Element,
-    OnlySide,
-    Scene,
-)
+from .scene import SAVED, Box, ClusterPath, Edge, Element, OnlySide, Scene
 
 if TYPE_CHECKING:
     import graphviz
@@ -110,6 +102,7 @@ class Sides:
             needs: sets of boxes. A side without any box of one of them does not have the element.
         """
         for side, other in ((self.before, "after"), (self.after, "before")):
+            # Boxes are recorded before the clusters and edges that need them.
             missing = (all(box in side.without for box in boxes) for boxes in needs)
             if only == other or any(missing):
                 side.without[element] = None
@@ -140,6 +133,7 @@ class Drawing:
             node: name of the node. A parameter or projection is shown in its user's box.
             is_old: True if only the old graph of a difference has the node.
         """
+        # The drawing has the new name of two. A name of one graph may contain an arrow as well.
         for name in (graph, graph.rpartition(" -> ")[2]):
             for key in self.ids_of(name, node, is_old=is_old):
                 return key
@@ -230,14 +224,25 @@ def draw(
         compact: True to fold all others; see `layout.fold`.
     """
     number_of = {box: number for number, box in enumerate(scene.boxes)}
-    paths = [box.cluster for box in scene.boxes]
-    return _Writer(
-        scene, fold(paths, limit, [number_of[box] for box in focus], compact=compact)
-    ).write()
+    in_focus = [number_of[box] for box in focus]
+    parts = fold([box.cluster for box in scene.boxes], limit, in_focus, compact=compact)
+    return _Writer(scene, parts).write()
 
 
 class _Writer:
-    """Writes a scene whose boxes are folded into parts."""
+    """Writes a scene whose boxes are folded into parts.
+
+    A part is known by its number, which is also that of its box in the SVG (`_id`).
+
+    Attributes:
+        scene: the scene.
+        contents: the boxes of each part.
+        clusters: the cluster of each part.
+        members: the parts inside each cluster, also those in nested clusters.
+        children: the clusters directly inside each cluster.
+        elements, sides: those of the `Drawing`, filled while the scene is written.
+        digraph: the DOT text.
+    """
 
     def __init__(self, scene: Scene, parts: Sequence[Part]):
         self.scene = scene
@@ -259,6 +264,7 @@ class _Writer:
         )
 
     def write(self) -> Drawing:
+        """Write the boxes in their clusters, then the edges. Call once."""
         part_of = {box: number for number, boxes in enumerate(self.contents) for box in boxes}
         # One edge stands for all values of a kind between two boxes. An edge of both sides comes
         # last, and so stands for equal ones of one side.
@@ -268,6 +274,7 @@ class _Writer:
             tail, head = part_of[edge.tail], part_of[edge.head]
             if tail != head:
                 bundles[tail, head, edge.kind][edge.tail, edge.value] = edge
+        # Before the boxes, because the values of long edges are lines in their labels.
         far: dict[int, list[str]] = {}
         for key in _far(bundles):
             first, *others = bundles.pop(key).values()
@@ -328,6 +335,7 @@ class _Writer:
         )
         lines += map(same, first_lines(far, MAX_FAR, "value"))
         heat = self.scene.heat
+        # A graph break costs nothing.
         if heat is not None and boxes[0].fixed is None:
             nodes = [node for box in boxes for node in box.computed]
             step = heat.step(nodes)
@@ -345,10 +353,13 @@ class _Writer:
         }
 
     def _alone(self, box: Box) -> _Look:
+        """Return the look of a box that is not folded, by its change, its break or its op."""
         node, mark = box.node, box.mark
         lines = change_lines(mark, node) if mark is not None else [*map(same, node_lines(node))]
+        # The lines of a mark name the changed inputs, and leave no room for all inputs.
         if mark is None or not mark.lines:
             lines += [same(folded_label(folded, node)) for folded in box.inputs]
+        # The box's own lines, about collectives and saved values, are never cut.
         most = max(1, MAX_LINES - len(box.lines))
         if len(lines) > most:
             lines[most - 1 :] = [same(f"... and {len(lines) - most + 1} more")]
@@ -364,7 +375,7 @@ class _Writer:
                 style |= {"fillcolor": WHITE, "style": "filled,rounded,dashed", "penwidth": "1"}
             return lines, tooltip, style, element
         if self.scene.by_change:
-            return lines, tooltip, CONTEXT | {}, element
+            return lines, tooltip, CONTEXT | {}, element  # a copy, because `_box` adds to it
         if element.kind == "break":
             style = _colours(CHANGE_PAINTS["removed"]) | BOLD | {"margin": "0.15,0.1"}
             return lines, tooltip, style, element
@@ -376,6 +387,15 @@ class _Writer:
         return lines, tooltip, style, element
 
     def _group(self, boxes: Sequence[Box], cluster: ClusterPath) -> _Look:
+        """Return the look of several boxes that are folded into one.
+
+        The title is the module that contains all of them, else the first and last module, else the
+        first and last node.
+
+        Args:
+            boxes: the boxes, in graph order.
+            cluster: the cluster of the group.
+        """
         nodes = [box.node for box in boxes]
         paths = [box.cluster for box in boxes if len(box.cluster) > len(cluster)]
         inside = [*dict.fromkeys(path[len(cluster)] for path in paths)]
@@ -406,6 +426,7 @@ class _Writer:
         heat = self.scene.heat
         alone = (boxes[0].node for boxes in self.contents if len(boxes) == 1)
         categories = {op_category(node) for node in alone if node.kind != "output"}
+        # All steps of a scale, also those without a box, but "unknown" only if a cost is.
         steps = {*STEP_LABELS} if heat and None in heat.costs.values() else {*SHARES, "none"}
         with self.digraph.subgraph(name="cluster_legend") as legend:
             title = "families of ops" if heat is None else "share of all"
@@ -420,6 +441,13 @@ class _Writer:
     def _write_cluster(
         self, digraph: graphviz.Digraph, path: ClusterPath, boxes: Sequence[dict[str, str]]
     ) -> None:
+        """Write the boxes and clusters inside a cluster, recursively.
+
+        Args:
+            digraph: takes them: the whole drawing, or the subgraph of the cluster.
+            path: the cluster; () for the whole drawing.
+            boxes: the DOT attributes of the box of each part.
+        """
         members = self.members.get(path, ())
         for number in members:
             if self.clusters[number] == path:
@@ -432,13 +460,15 @@ class _Writer:
             if kind == "module" and only and only[-1].kind == kind and self.members[only] == inside:
                 self._write_cluster(digraph, child, boxes)
                 continue
-            key = f"cluster-{len(self.elements) - len(boxes) + 1}"
+            key = f"cluster-{len(self.elements) - len(boxes) + 1}"  # all boxes are elements by now
             classes = (self.scene.old_classes, self.scene.classes) if kind == "module" else ({}, {})
             titles = [
                 " · ".join(filter(None, (label, names.get(label), self._cost(inside))))
                 for names in classes
             ]
             self.elements[key] = Element(kind, label=label)
+            # Drawn with the new title. `dot` frames a subgraph only if its name starts with
+            # "cluster"; `key[8:]` is the number.
             line = Line(titles[1], *titles)
             self.sides.record(key, [line], "", MAX_LABEL, [[_id(number) for number in inside]])
             with digraph.subgraph(name=f"cluster_{key[8:]}") as cluster:
@@ -451,6 +481,7 @@ class _Writer:
                 self._write_cluster(cluster, child, boxes)
 
     def _cost(self, numbers: Iterable[int]) -> str:
+        """Return the cost of all parts with these numbers, as text; "" without costs."""
         heat = self.scene.heat
         if heat is None:
             return ""
@@ -458,6 +489,14 @@ class _Writer:
         return heat.format_amount(heat.known_cost(nodes))
 
     def _write_edge(self, key: str, tail: int, head: int, kind: str, edges: Sequence[Edge]) -> None:
+        """Write one edge for all edges of a kind between two parts.
+
+        Args:
+            key: its `id`.
+            tail, head: the numbers of the parts.
+            kind: see `Edge`; a "hidden" edge is only recorded for the old side.
+            edges: the edges.
+        """
         ends = _id(tail), _id(head)
         if kind == "hidden":
             self.sides.before.edges[ends] = None

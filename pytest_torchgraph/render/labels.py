@@ -87,7 +87,8 @@ def need_graphviz() -> Any:
 
 def dot_text(lines: Iterable[str], limit: int = MAX_LINE) -> str:
     """Return a DOT string that shows the plain-text lines literally, each cut to `limit`."""
-    # Graphviz crashes on some labels with an empty line before another one.
+    # Graphviz crashes on some labels with an empty line before another one. Lines are joined after
+    # their backslashes are escaped: the `\n` between them is DOT's.
     escaped = (
         cut(clean(line) or " ", limit).replace("&", "&amp;").replace("\\", "\\\\") for line in lines
     )
@@ -153,15 +154,13 @@ def folded_label(node: Node, user: Node) -> str:
 
 def constants_label(node: Node) -> str:
     """Return the arguments with a dot for each operand, "" if all arguments are operands."""
-    args, kwargs = (
-        node.args,
-        {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN},
-    )
-    if all(isinstance(value, Ref) for value in (*args, *kwargs.values())):
+    kwargs = {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN}
+    if all(isinstance(value, Ref) for value in (*node.args, *kwargs.values())):
         return ""
-    values = map_arg((args, kwargs), _shortened)
-    parts = [format_arg(value) for value in values[0]]
-    parts += [f"{format_key(key)}={format_arg(value)}" for key, value in values[1].items()]
+    # `format_arg` quotes the name of an unknown symbol, so the dot is unquoted afterwards.
+    args, kwargs = map_arg((node.args, kwargs), _shortened)
+    parts = [*map(format_arg, args)]
+    parts += [f"{format_key(key)}={format_arg(value)}" for key, value in kwargs.items()]
     text = f"({', '.join(parts)})".replace(f"`{OPERAND}`", OPERAND)
     return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}\N{HORIZONTAL ELLIPSIS}"
 
@@ -269,11 +268,12 @@ CONTEXT_CHARACTERS = 6
 def change_lines(mark: Mark, node: Node) -> list[Line]:
     """Return the lines of a box with a mark, whose node is `node`."""
     before, after = mark.before, mark.after
-    if before is None or after is None:
+    if before is None or after is None:  # no node to compare with: added, removed or surplus
         lines = [*map(same, node_lines(node))]
     else:
         lines = list(_compared(before, after))
         if mark.kind == "rewired":
+            # One of the nodes may read more values. A line shows only replaced values.
             operands = zip(before.refs, after.refs, strict=False)
             replaced = [(old, new) for old, new in operands if old != new]
             lines += [line for pair in replaced[:MAX_OPERANDS] for line in _both(*pair)]
@@ -342,7 +342,7 @@ def group_lines(
     counts = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_LISTED)]
     head = [title, ", ".join(sizes) or f"{len(nodes):,} nodes"]
     more = f",\0{ELLIPSIS}" if len(ops) > MAX_OPS else ""
-    # A line ends after a comma, not inside a count.
+    # A line ends after a comma, not inside a count: `textwrap` does not break at a null character.
     text = ", ".join(count.replace(" ", "\0") for count in counts[:MAX_OPS]) + more
     wrapped = textwrap.wrap(text, MAX_LINE, break_long_words=False, break_on_hyphens=False)
     lines = [line.rstrip(",").replace("\0", " ") for line in wrapped]

@@ -1,4 +1,8 @@
-"""Which boxes are drawn alone: folding of boxes."""
+"""Which boxes are drawn alone: folding of boxes.
+
+`fold` starts with one part for all boxes. Opening a part divides it along the clusters in which it
+is. If a cluster has more than `FANOUT` parts, runs of them become parts first.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +67,10 @@ def fold(
         inside = paths[part.start : part.stop]
         depth = len(common_prefix((min(inside), max(inside))))  # of all, as the order is by item
         numbers = range(part.start, part.stop)
+        # Neighbours in the same child of the cluster are one run. A box directly in the cluster is
+        # a run of its own, by its number.
         runs = [[*run] for _, run in groupby(numbers, lambda n: paths[n][depth : depth + 1] or n)]
-        size = -(-len(runs) // FANOUT)
+        size = -(-len(runs) // FANOUT)  # rounded up, so that there are at most `FANOUT` parts
         return [
             Part(runs[i][0], runs[min(i + size, len(runs)) - 1][-1] + 1, depth)
             for i in range(0, len(runs), size)
@@ -74,7 +80,9 @@ def fold(
         """Return the parts if these boxes are drawn alone, and all else is folded."""
         parts: list[Part] = []
         ordered = sorted(shown)
-        pending = [Part(0, len(paths), 0)]
+        pending = [Part(0, len(paths), 0)]  # a stack: the next part in graph order is last
+        # Depth and cluster of the last part, if it can take further ones; `None` after a box in
+        # focus.
         run: tuple[int, ClusterPath] | None = None
         while pending:
             part = pending.pop()
@@ -95,6 +103,7 @@ def fold(
     lengths = range(1, len(focus) + 1)
     fitting = bisect_right(lengths, limit, key=lambda length: len(around(focus[:length])))
     parts = around(focus[: max(fitting, 1)])
+    # Open all parts by one level, as long as the result fits.
     while not compact:
         further = [child for part in parts for child in opened(part)]
         if len(further) > limit or further == parts:

@@ -99,11 +99,14 @@ def _limit(pid: int) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a running process and its group, and wait for its end."""
+    """Kill a running process and its group, and wait for its end.
+
+    Does nothing after a process that ended by itself.
+    """
     if process.returncode is not None:
         return
     with suppress(OSError):
-        if hasattr(os, "killpg"):
+        if hasattr(os, "killpg"):  # not on Windows
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
@@ -112,6 +115,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_line(log: Path) -> str:
+    """Return the last line of a file that is not blank, safe to print; "" if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - LOG_TAIL))
@@ -157,10 +161,7 @@ class RenderResult:
 
 
 def draw(
-    digraph: graphviz.Digraph,
-    path: Path,
-    timeout: float = DRAW_PATIENCE,
-    root: Path | None = None,
+    digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE, root: Path | None = None
 ) -> RenderResult:
     """Draw into a file, or write the DOT text. Never raise an `Exception`, and never hang.
 
@@ -183,6 +184,7 @@ def draw(
             if renderer is not None or kind == "dot":
                 return RenderResult(path, renderer)
         write(digraph.source, fallback, "dot", timeout, root)
+        # A reader would take an older picture for that of this failure.
         files.write(path, None, root=root)
         return RenderResult(fallback, None, _advice(problems, path, fallback))
     except Exception as error:  # the test has failed already: its message is what matters
@@ -191,7 +193,10 @@ def draw(
 
 
 def _advice(problems: list[str], path: Path, fallback: Path) -> str:
-    """Return why there is no picture at `path`, and how to draw the DOT text at `fallback`."""
+    """Return why there is no picture at `path`, and how to draw the DOT text at `fallback`.
+
+    The advice depends on `problems`: install a renderer if both are missing, else draw by hand.
+    """
     kind = format_of(path) or "svg"
     picture = path.with_suffix(f".{kind}")
     by_hand = f"dot -T{kind} {shlex.quote(str(fallback))} -o {shlex.quote(str(picture))}"
@@ -249,6 +254,7 @@ def write(
     return None, problems
 
 
+# Some releases of Graphviz write the hyphen of a class as a reference.
 _OUR_GRAPH = re.compile(r'class="graph tg(?:-|&#45;)picture"')
 _SVG_TAG = re.compile(r"<svg\b[^>]*>")
 
@@ -282,6 +288,7 @@ def _renderers() -> tuple[tuple[Renderer, list[str], str], ...]:
 
 
 def _has_pygraphviz() -> bool:
+    """Return True if another process of this Python can import pygraphviz. Import nothing."""
     try:
         return bool(sys.executable) and find_spec("pygraphviz") is not None
     except ValueError:  # `sys.modules` has an object of this name without a spec

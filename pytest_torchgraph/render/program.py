@@ -84,6 +84,7 @@ def drawing_of_breaks(
     title = [f"{counted(len(breaks), 'graph break')}, {counted(len(graphs), 'graph')}"]
     if eager := sum(graph.eager and graph.kind != "backward" for graph in program):
         title[0] += f", {eager} eager"
+    # Graphs have no compile ids. As many ids as graphs are theirs, in the same order.
     compile_ids = [compile_id for compile_id in executions if _FORWARD_ID.fullmatch(compile_id)]
     if len(compile_ids) == len(graphs):
         frames = [*map(_frame_number, compile_ids)]
@@ -96,12 +97,15 @@ def drawing_of_breaks(
         )
     # The graph of a frame precedes the break that ended the frame. Sorting keeps the order of
     # equal keys, so the eager graphs, which come last, follow their break.
+    # Reversed, so that the first compilation of a frame is the last one entered, and stays.
     first = dict(zip(reversed(frames), reversed(graphs), strict=True))
     parts: list[tuple[tuple[int, int], Part]] = [((frame, 0), g) for frame, g in first.items()]
     parts += [((frame, 1), part) for frame, part in zip(cuts, breaks, strict=True)]
     place_of = {id(graph): key for key, graph in parts}
     cut_of = {_place_of(part): key for key, part in reversed(parts)}
     position = -1, 0
+    # An eager graph follows the last compiled graph that ran before it, and the break that is its
+    # cause, whichever is later.
     for graph in program:
         position = place_of.get(id(graph), position)
         if graph.eager and graph.kind != "backward":
@@ -170,6 +174,7 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Drawing:
         boxes = [*drawn.boxes.values()]
         links = list(_links(drawn, drawn_by_name))
         first = [box for box in boxes if box.node.kind == "placeholder"][:MAX_ENDS] or boxes[:1]
+        # Only the box of a break is fixed: from a break, the edges to the next graph are cut, too.
         kind = "cut" if last and last[0].fixed is not None else "order"
         if kind == "cut" or not links:
             scene.edges += [Edge(tail, head, kind=kind) for tail in last for head in first]
@@ -178,6 +183,7 @@ def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Drawing:
         shown += [*first, *boxes[-1:]]
         last = boxes[-1:]
         drawn_by_name[part.name] = drawn
+    # By importance: breaks and ends of graphs, then values between graphs, then their neighbours.
     focus = scene.around([*shown, *linked], 1, NEIGHBOURS)
     return draw(scene, limit, focus, compact=len(scene.boxes) > limit)
 
@@ -200,6 +206,7 @@ def _links(drawn: DrawnGraph, earlier: Mapping[str, DrawnGraph]) -> Iterator[Edg
 
 
 def _break_box(graph_break: GraphBreak, number: int) -> Box:
+    """Return the box of a graph break, whose label is fixed because it has no node."""
     times = f", {graph_break.occurrences} times" if graph_break.occurrences > 1 else ""
     location = f"{graph_break.file}:{graph_break.line} in {graph_break.function}{times}"
     reason = textwrap.wrap(graph_break.reason, WIDTH)
@@ -209,4 +216,5 @@ def _break_box(graph_break: GraphBreak, number: int) -> Box:
     tooltip = [location, graph_break.kind, *textwrap.wrap(graph_break.reason, TOOLTIP_WIDTH)]
     tooltip += [f"hint: {line}" for line in graph_break.hint.splitlines()]
     element = Element("break", label=f"{graph_break.file}:{graph_break.line} {graph_break.kind}")
+    # A stand-in, because a box has a node: an output is no op, so no legend or count has it.
     return Box("", Node("", "output", "output"), fixed=([*map(same, lines)], tooltip, element))

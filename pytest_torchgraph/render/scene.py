@@ -9,7 +9,7 @@ In this room, a box is a node of the drawing, and a node is always a node of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -68,6 +68,7 @@ def module_cluster(path: str, base: ClusterPath = (), inside: str = "") -> Clust
         inside: module that `base` already represents; its clusters are not repeated.
     """
     parts = path.split(".") if path else []
+    # Skip the levels that the caller's module has already. Another module keeps all its levels.
     start = inside.count(".") + 1 if inside and f"{path}.".startswith(f"{inside}.") else 0
     ends = [*range(start + 1, len(parts) + 1)]
     del ends[MAX_NESTING - 1 : -1]
@@ -196,11 +197,17 @@ class Edge(NamedTuple):
 class DrawnGraph:
     """The boxes of a graph, without its subgraphs.
 
+    `_folded` has the inputs without a box, by name, and `_first_user` the first box that reads each
+    of them.
+
     Attributes:
         graph: the graph.
         boxes: the boxes, keyed by the name of the node, in graph order.
         values: the values of the boxes, keyed by the name of the node or projection.
-        bodies: its subgraphs, in the same scene.
+        bodies: its subgraphs, in the same scene; `Scene.add_graph` adds them.
+
+    Args:
+        graph, base, inside: as in `Scene.add_graph`.
     """
 
     def __init__(self, graph: Graph, base: ClusterPath = (), inside: str = ""):
@@ -224,13 +231,17 @@ class DrawnGraph:
 
     def shown_in(self, node: Node) -> Box | None:
         """Return the box that shows a node of the graph or of a body, or `None`."""
+        # By identity, because a node of a body can have the name of a node of the graph.
         if self.graph.by_name.get(node.name) is not node:
             return next(filter(None, (body.shown_in(node) for body in self.bodies)), None)
         value = self.values.get(node.name)
         return self._first_user.get(node.name) if value is None else value.box
 
     def _add_projection(self, node: Node) -> bool:
-        """Fold a `getitem` of a tuple into its producer's edges. Return False for other nodes."""
+        """Fold a `getitem` of a tuple into its producer's edges.
+
+        Return False, and change nothing, for any other node.
+        """
         operand = (
             self.values.get(node.refs[0]) if node.op == "operator.getitem" and node.refs else None
         )
@@ -243,6 +254,10 @@ class DrawnGraph:
         return True
 
     def _connect(self, box: Box) -> None:
+        """Set what a new box reads: `operands`, `inputs` and `after`.
+
+        The producers must have their boxes, so the boxes are added in graph order.
+        """
         # A dict for fast lookup: the output node can read tens of thousands of values.
         operands: dict[tuple[Box, tuple[int | str, ...]], DrawnValue] = {}
         for name in dict.fromkeys(box.node.refs):
@@ -312,11 +327,7 @@ class Scene:
     """
 
     def __init__(
-        self,
-        name: str,
-        title: Iterable[str] = (),
-        heat: Heat | None = None,
-        by_change: str = "",
+        self, name: str, title: Iterable[str] = (), heat: Heat | None = None, by_change: str = ""
     ):
         self.name = name
         self.title = list(title)
@@ -343,6 +354,7 @@ class Scene:
 
         def add_bodies(names: Iterable[str], caller: Box | None) -> None:
             for name in names:
+                # Only the first of several calls is followed by the body.
                 if (body := bodies.pop(name, None)) is None:
                     continue
                 op = "" if caller is None else f" of {op_label(caller.node.op)}"
@@ -360,11 +372,11 @@ class Scene:
             self.edges += [Edge(v.box, box, v.path, same(v.text)) for v in box.operands]
             self.edges += [Edge(tail, box, kind="order") for tail in box.after]
             add_bodies(body_names(box.node), box)
-        add_bodies([*bodies], None)
+        add_bodies([*bodies], None)  # those that no drawn node calls by name
         return drawn
 
     def around(self, boxes: Collection[Box], hops: int = 1, most: int = 5) -> list[Box]:
-        """Return boxes, followed by all boxes at most `hops` edges away, the nearest first.
+        """Return boxes, followed by boxes at most `hops` edges away, the nearest first.
 
         Args:
             boxes: the boxes.
@@ -376,18 +388,14 @@ class Scene:
         users = grouped((edge.tail, position[edge.head]) for edge in self.edges)
         starts = {*boxes}
         found = dict.fromkeys(boxes)
-        border: Sequence[Box] = list(boxes)
+        border = list(boxes)  # the boxes that the last hop has found
         for _ in range(hops):
-            near = [
-                number
-                for box in border
+            near: dict[int, None] = {}
+            for box in border:
                 # The operands of the output node can be anywhere in the graph.
-                if box in starts or box.node.kind != "output"
-                for number in (
-                    *sorted(set(operands.get(box, ())), reverse=True)[:most],
-                    *sorted(set(users.get(box, ())))[:most],
-                )
-            ]
-            border = [b for number in dict.fromkeys(near) if (b := self.boxes[number]) not in found]
-            found.update(dict.fromkeys(border))
+                if box in starts or box.node.kind != "output":
+                    near |= dict.fromkeys(sorted(set(operands.get(box, ())), reverse=True)[:most])
+                    near |= dict.fromkeys(sorted(set(users.get(box, ())))[:most])
+            border = [b for number in near if (b := self.boxes[number]) not in found]
+            found |= dict.fromkeys(border)
         return list(found)

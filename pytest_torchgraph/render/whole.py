@@ -27,10 +27,7 @@ MAX_BOXES = 240
 
 
 def to_dot(
-    graph: Graph,
-    *,
-    limit: int | None = MAX_BOXES,
-    heat: HeatFigure | None = None,
+    graph: Graph, *, limit: int | None = MAX_BOXES, heat: HeatFigure | None = None
 ) -> graphviz.Digraph:
     """Draw a whole graph, including its subgraphs.
 
@@ -56,6 +53,7 @@ def drawing(
     """Like `to_dot`, but also return the meaning of each element of the SVG."""
     heading = f"{graph.name}: {graph.kind} graph at level {graph.level}"
     title = [f"{eager_label(graph) if graph.eager else heading}, {ops_in_words(graph)}"]
+    # The cost of one run, as `Graph.flops`.
     heat_values = None if heat is None else Heat.of([graph], heat, times_run=False)
     scene = Scene(graph.name, title, heat_values)
     scene.add_graph(graph)
@@ -93,7 +91,7 @@ def render(
         raise ValueError(f"cannot draw {path.name!r}: the suffix must be one of {SUFFIXES}")
     source = _digraph(subject, heat).source
     renderer, problems = write(source, path, kind, PATIENCE)
-    if kind != "dot" and renderer is None:
+    if kind != "dot" and renderer is None:  # DOT needs no renderer
         raise TorchGraphError(
             f"cannot draw {path}: {'; '.join(problems)}. To draw pictures, {INSTALL}. "
             "A path that ends in .dot needs neither of these."
@@ -104,6 +102,7 @@ def render(
 def _digraph(
     subject: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph, heat: HeatFigure | None
 ) -> graphviz.Digraph:
+    """Return the DOT of what `render` accepts; see `render` for the arguments and errors."""
     from ..graph.diff import GraphDiff
     from . import program
     from .difference import diff_to_dot

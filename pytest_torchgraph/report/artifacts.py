@@ -35,7 +35,11 @@ def path(item: pytest.Item, name: str, suffix: str) -> Path:
 
 
 def save(item: pytest.Item, name: str, suffix: str, text: str | None) -> Path:
-    """Write a text of a test, or with `None` remove it, and return its path; see `path`."""
+    """Write a text of a test, or with `None` remove it, and return its path; see `path`.
+
+    To remove a text, the directory must be known; see `known_directory`.
+    """
+    # `directory` would create the directory, for nothing.
     folder = known_directory(item.config) if text is None else directory(item.config)
     assert folder
     file = folder / file_name(item, name, suffix)
@@ -85,6 +89,7 @@ def known_directory(config: pytest.Config) -> Path | None:
             return None
         cache: str = os.path.expandvars(os.path.expanduser(config.getini("cache_dir")))
         directory = config.rootpath / cache / "d" / "torchgraph"
+        # The ini file may be a branch's: it can name a cache outside, but none behind a link.
         outside = not directory.is_relative_to(config.rootpath)
         if outside and Path(os.path.realpath(directory)) != directory:
             return None

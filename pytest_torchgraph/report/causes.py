@@ -116,6 +116,7 @@ class FailedComparisons(Comparisons):
 
         shown: dict[tuple[int, str], str] = {}
         for report in (*reporter.getreports("error"), *reporter.getreports("failed")):
+            # A cause and its form in this test: the same edit may look otherwise in another test.
             numbers = [k for k, cause in enumerate(self.causes) if report.nodeid in cause.files]
             failed = getattr(report, REPORTED, {}).get("failed", ())
             # A section without a finding, or with more than the data has, says more than its cause.
@@ -132,7 +133,7 @@ class FailedComparisons(Comparisons):
                     (name, one_line(sections[number]) if number in sections else text)
                     for number, (name, text) in enumerate(report.sections)
                 ]
-            elif failed:
+            elif failed:  # this test shows its causes, unless an earlier one did
                 shown = {**dict.fromkeys(keys, report.nodeid), **shown}
 
     def _lines(self) -> Iterator[str]:
@@ -165,6 +166,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
 
 
 def _lines_of_update(run: RunRecord) -> Iterator[str]:
+    """Yield the heading of an update, then the lines of its causes, with files instead of tests."""
     from ..graph.diff import finding_lines
 
     update = Comparisons(
@@ -173,6 +175,7 @@ def _lines_of_update(run: RunRecord) -> Iterator[str]:
             for path, tests in run.replaced.items()
         }
     )
+    # A new file was not stored before, so no update changes it.
     stored = {path for action, path, _ in run.stored if action != "created"} | run.replaced.keys()
     graphs = counted(len(stored), "stored graph")
     causes = counted(len(update.every_cause), "cause")

@@ -69,7 +69,8 @@ class Comparisons:
     """Failed comparisons of a run.
 
     Attributes:
-        tests: data of the failed comparisons of each test, keyed by test id.
+        tests: data of the failed comparisons of each test, keyed by test id. Whoever changes it
+            sets `_every_cause`, which keeps the merged findings, to `None`.
     """
 
     def __init__(self, tests: Mapping[str, list[Data]] | None = None):
@@ -147,11 +148,7 @@ def review_command(config: pytest.Config) -> str:
     )
 
 
-def save_pending(
-    item: pytest.Item,
-    failed: bool,
-    record: Record,
-) -> str:
+def save_pending(item: pytest.Item, failed: bool, record: Record) -> str:
     """Write a pending update for each failed comparison of a phase.
 
     The pending update of a comparison is deleted if the comparison or the phase passed.
@@ -172,6 +169,8 @@ def save_pending(
         try:
             content = None
             if pending is not None and failed:
+                # The compared file is one of those with a digest. An unreadable one has no
+                # comparison, and its problem instead.
                 paths = map(str, pending.digests)
                 comparison = next((record.failed[p] for p in paths if p in record.failed), None)
                 summary = headline(comparison) if comparison else " ".join(pending.problem.split())
@@ -213,6 +212,10 @@ def save_pending_text(item: pytest.Item, failed: Comparison | None) -> None:
 def _saved_update(
     item: pytest.Item, pending: PendingUpdate, comparison: Comparison | None
 ) -> SavedUpdate:
+    """Return a pending update with paths relative to the root directory.
+
+    An update with a path outside of it is refused.
+    """
     paths = {path: _below_root(item.config, path) for path in (pending.target, *pending.digests)}
     may_write = all(paths.values())
     return SavedUpdate(
@@ -247,6 +250,7 @@ def _below_root(config: pytest.Config, path: Path) -> str:
         real_path = inside(path, root)
     except OutsideRootError:
         return ""
+    # As written, because `review` resolves the links of its own checkout.
     if path.is_relative_to(root):
         return path.relative_to(root).as_posix()
     return real_path.relative_to(os.path.realpath(root)).as_posix()

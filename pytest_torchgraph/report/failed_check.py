@@ -59,16 +59,16 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
         path = artifacts.path(item, title, ".svg")
         picture = artifacts.save_picture(item, report, drawing, path, title)
     except Exception as error:
-        _add_section(report, f"picture: none, {brief(error)}")
+        add_section(report, f"picture: none, {brief(error)}")
         return
-    _add_section(report, picture.line)
+    add_section(report, picture.line)
     if settings.get(item.config).report is not None:
         from .page import PICTURES, picture_data
 
         try:
             data = picture_data(title, graphs, drawing, picture.svg, picture.note)
         except Exception as error:
-            _add_section(report, f"not in the page of this run: {brief(error)}")
+            add_section(report, f"not in the page of this run: {brief(error)}")
         else:
             item.stash.setdefault(PICTURES, []).append(data)
 
@@ -85,12 +85,14 @@ def add_differences(report: pytest.TestReport, error: BaseException) -> None:
         values = (value for value in frame.f_locals.values() if isinstance(value, GraphDiff))
         differences |= {id(value): value for value in values if value}
     for diff in differences.values():
-        # The message starts with the `repr` of the difference, truncated to 240 characters.
+        # The message starts with the `repr` of the difference, truncated to 240 characters. Of a
+        # difference that the assertion is not about, nothing is shown.
         if repr(diff)[:100] in str(error):
-            _add_section(report, *first_lines(str(diff).splitlines(), MAX_LINES))
+            add_section(report, *first_lines(str(diff).splitlines(), MAX_LINES))
 
 
-def _add_section(report: pytest.TestReport, *lines: str) -> None:
+def add_section(report: pytest.TestReport, *lines: str) -> None:
+    """Add a section to a report, with lines that are safe to print."""
     report.sections.append(("torchgraph", "\n".join(map(one_line, lines))))
 
 
@@ -140,7 +142,7 @@ def edit_own_error(excinfo: pytest.ExceptionInfo[BaseException], *, hide: bool) 
     if is_outcome or not hide:
         return
     users = [number for number, file in enumerate(files) if _is_user_file(file)]
-    last_user_frame = users[-1] if users else -1
+    last_user_frame = users[-1] if users else -1  # then no frame is up to it
     last_target_call = max(
         [last_user_frame, *(number for number, step in enumerate(steps) if _calls_a_target(step))]
     )
@@ -163,6 +165,7 @@ def _traceback_steps(step: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _calls_a_target(step: TracebackType) -> bool:
+    """Return True for the frame that calls the target of a capture."""
     if "pytest_torchgraph.mechanisms.step.invocation" not in sys.modules:
         return False
     from ..mechanisms.step import Invocation
@@ -181,6 +184,7 @@ def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
 
 
 def _is_user_file(file: str) -> bool:
+    """Return True for a file of neither this package nor torch. Do not import torch."""
     # If torch is not imported, no file belongs to torch.
     if not hasattr(sys.modules.get("torch"), "__file__"):
         return not is_below(file, _OURS)

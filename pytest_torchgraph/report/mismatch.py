@@ -20,13 +20,8 @@ from ..snapshot.inline import FAILED
 from ..snapshot.summary import brief, headline
 from ..words import first_lines, format_ranks, one_line
 from . import artifacts
-from .comparisons import (
-    UPDATE,
-    data_of,
-    review_command,
-    save_pending,
-    save_pending_text,
-)
+from .comparisons import UPDATE, data_of, review_command, save_pending, save_pending_text
+from .failed_check import add_section
 
 if TYPE_CHECKING:
     from ..snapshot.assertion import GraphSnapshot
@@ -63,14 +58,14 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
         else [],
     }
     why_not_saved = save_pending(item, report.failed, record)
+    # A new record for the next phase, before the sections: those of the page go into it.
     item.stash[RECORD] = Record(used=record.used)
     if report.failed:
         for failed, data in zip(
             record.failed.values(), vars(report)[REPORTED]["failed"], strict=True
         ):
-            lines = _report_lines(item, report, failed, why_not_saved)
             data["section"] = len(report.sections)
-            report.sections.append(("torchgraph", "\n".join(map(one_line, lines))))
+            add_section(report, *_report_lines(item, report, failed, why_not_saved))
 
 
 def add_accept_command(item: pytest.Item, error: BaseException) -> None:
@@ -106,8 +101,7 @@ def add_text_comparison(
         elif report.passed and not item.stash.get(_TEXT_FAILED, False):
             save_pending_text(item, None)
     except Exception as error:
-        problem = f"no pending update of this text: {brief(error)}"
-        report.sections.append(("torchgraph", one_line(problem)))
+        add_section(report, f"no pending update of this text: {brief(error)}")
 
 
 def fail_ignored_mismatches(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
@@ -120,7 +114,7 @@ def fail_ignored_mismatches(item: pytest.Item, call: pytest.CallInfo[None]) -> N
     if error is not None and not isinstance(error, pytest.skip.Exception | pytest.xfail.Exception):
         return
     # pytest converts the failure of such a test to a call of `pytest.xfail`.
-    holders = (getattr(item, name, None) for name in ("obj", "cls"))
+    holders = (getattr(item, name, None) for name in ("obj", "cls"))  # the mark of unittest
     if any(getattr(holder, "__unittest_expecting_failure__", False) for holder in holders):
         return
     failed = item.stash[RECORD].failed.values()
@@ -130,7 +124,7 @@ def fail_ignored_mismatches(item: pytest.Item, call: pytest.CallInfo[None]) -> N
         "write `assert capture == graph_snapshot`, and do not catch its failure. To assert that "
         "graphs differ, write `assert capture != graph_snapshot`"
     )
-    try:
+    try:  # raise and catch, because `from_current` needs an exception with a traceback
         pytest.fail("\n".join([message, *files, advice]), pytrace=False)
     except pytest.fail.Exception:
         call.excinfo = pytest.ExceptionInfo.from_current()
@@ -149,12 +143,12 @@ def fail_unused(item: pytest.Item) -> None:
     expected = item.get_closest_marker("xfail") is not None
     if "graph_snapshot" not in parameters or "subtests" in parameters or expected:
         return
-    message = (
+    pytest.fail(
         "graph_snapshot was requested, but nothing was compared with it\n"
         "write `assert capture == graph_snapshot`, or remove the argument. If there is nothing to "
-        "compare, give the reason with pytest.skip(...)"
+        "compare, give the reason with pytest.skip(...)",
+        pytrace=False,
     )
-    pytest.fail(message, pytrace=False)
 
 
 def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
@@ -182,12 +176,14 @@ def _accept_command(item: pytest.Item, failed: Comparison) -> str:
 
 
 def _accept_lines(item: pytest.Item, failed: Comparison) -> Iterator[str]:
+    """Yield how to accept the captured graphs, and the file if it is not the compared one."""
     yield f"accept:  {_accept_command(item, failed)}"
     if failed.writes:
         yield f"writes:  {failed.writes}"
 
 
 def _release_lines(failed: Comparison) -> Iterator[str]:
+    """Yield lines about a comparison with the graphs of another torch release."""
     if failed.origin:
         yield failed.origin
     if failed.releases is not None:
@@ -197,6 +193,17 @@ def _release_lines(failed: Comparison) -> Iterator[str]:
 def _report_lines(
     item: pytest.Item, report: pytest.TestReport, failed: Comparison, why_not_saved: str
 ) -> Iterator[str]:
+    """Yield the lines of the section of a failed comparison.
+
+    Also write its texts and pictures, add it to the page of the run and to the JUnit properties. An
+    error of one of these is a line.
+
+    Args:
+        item: the test.
+        report: the report of the failed phase.
+        failed: the comparison.
+        why_not_saved: the error that prevented writing a pending update; "" if there was none.
+    """
     head = headline(failed)
     yield from _release_lines(failed)
     # Skip the headline if the assertion's message already shows it.
@@ -214,7 +221,7 @@ def _report_lines(
     if settings.get(item.config).artifacts is not None:
         review = f"none, {why_not_saved}" if why_not_saved else review_command(item.config)
         yield f"review:  {review}"
-    drawn_parts = failed.parts[:MAX_DRAWN] or (failed,)
+    drawn_parts = failed.parts[:MAX_DRAWN] or (failed,)  # only ranks have parts
     pictures: list[artifacts.Picture] = []
     try:
         _write_texts(item, failed)
@@ -229,6 +236,7 @@ def _report_lines(
     if settings.get(item.config).report is not None:
         try:
             pictures += [artifacts.Picture()] * len(drawn_parts)  # of parts that were not drawn
+            # There are more pictures than parts if some or all of the parts were drawn.
             for part, picture in zip(drawn_parts, pictures, strict=False):
                 _add_to_page(item, failed, head, lines, part, picture)
         except Exception as error:
@@ -275,6 +283,7 @@ def _add_to_page(
 
 
 def _findings(failed: Comparison) -> list[str]:
+    """Return the lines about the findings. There is room for the places of a single one."""
     diff = failed.diff
     if failed.parts:
         return [*_findings_of_ranks(failed)]
@@ -285,6 +294,7 @@ def _findings(failed: Comparison) -> list[str]:
 
 def _findings_of_ranks(failed: Comparison) -> Iterator[str]:
     """Yield each finding once, grouped under the ranks that have it."""
+    # Lines by the ranks that have them. Equal problems of several parts become one.
     lines: dict[tuple[int, ...], list[str]] = {}
     problems: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for part in failed.parts:
@@ -301,13 +311,16 @@ def _findings_of_ranks(failed: Comparison) -> Iterator[str]:
 
 
 def _draw(
-    item: pytest.Item,
-    report: pytest.TestReport,
-    failed: Comparison,
-    summary: str,
-    part: Comparison,
+    item: pytest.Item, report: pytest.TestReport, failed: Comparison, summary: str, part: Comparison
 ) -> artifacts.Picture:
-    """Write all findings to a text file and draw a picture."""
+    """Write all findings of a comparison, or of one class of its ranks, to a file, and draw them.
+
+    Args:
+        item, report: the test and its report.
+        failed: the comparison.
+        summary: its headline.
+        part: the class of ranks; `failed` itself without ranks.
+    """
     diff = part.diff
     if not diff:
         return artifacts.Picture()
@@ -322,6 +335,6 @@ def _draw(
     line = picture.line
     if part.ranks:
         line += f" of {format_ranks(part.ranks)}"
-    elif len(findings.splitlines()) > len(_findings(failed)):
+    elif len(findings.splitlines()) > len(_findings(failed)):  # the section has not all of them
         line += " (full text in the .txt file next to it)"
     return picture._replace(line=line) if picture.svg else picture

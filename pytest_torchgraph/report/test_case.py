@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 class PytestTestRun:
-    """Implementation of `api.testcase.PytestRun` for a running `GraphTestCase` test."""
+    """Implementation of `api.testcase.PytestRun` for a running `GraphTestCase` test.
+
+    Args:
+        request: the request of a fixture of the test.
+        is_isolated: True if a fixture isolates the whole test.
+    """
 
     def __init__(self, request: pytest.FixtureRequest, is_isolated: bool) -> None:
         self._request = request

@@ -39,6 +39,7 @@ def rank_of_process(environ: Mapping[str, str]) -> str:
     # `isdecimal` also accepts the digits of other scripts.
     if not (rank.isascii() and rank.isdecimal() and world.isascii() and world.isdecimal()):
         return ""
+    # A world of one process is a single process.
     return f"rank-{int(rank)}-of-{int(world)}" if int(rank) < int(world) != 1 else ""
 
 
@@ -187,6 +188,7 @@ def _ini_directory(config: pytest.Config) -> Path:
 
 
 def _limits(config: pytest.Config) -> dict[str, Any]:
+    """Return the limits that the ini file sets, as arguments of the marker."""
     lines = {name: config.getini(f"torchgraph_{name}") for name in options.INI}
     if not any(lines.values()):
         return {}
@@ -216,16 +218,20 @@ def _ini(config: pytest.Config, name: str, valid: str, parse: Callable[[str], _T
 
 
 def _switch(config: pytest.Config, name: str, on: str = "on") -> bool:
+    """Return True for an ini value that is on, False for "off"; see `_ini`."""
     values = {on: True, "off": False}
     return _ini(config, name, f"{on} or off", lambda text: values[text.lower()])
 
 
 def _digits(text: str) -> int | None:
+    """Return a number of digits; `None` for "". Raise `ValueError` for any other text."""
+    # `checked_digits` refuses a text, with the error that `_ini` replaces.
     number: object = int(text) if text.isascii() and text.isdigit() else text or None
     return checked_digits(number)
 
 
 def _seconds(text: str) -> float:
+    """Return a finite number of seconds. Raise `ValueError` for any other text, and for "nan"."""
     value = float(text)
     if not 0 <= value < float("inf"):
         raise ValueError
@@ -248,7 +254,7 @@ def _path(config: pytest.Config, name: str, kind: str = "file") -> Path | None:
     if given is None:
         option, base = f"torchgraph_{name}", _ini_directory(config)
         given = config.getini(option)
-        if not given:
+        if not given:  # an empty ini value is one that is not set
             return None
     if not given:
         raise pytest.UsageError(f"{option}: empty path, expected a {kind}")

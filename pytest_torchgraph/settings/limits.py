@@ -88,6 +88,7 @@ def _places(value: Any, base: Path) -> tuple[str, ...]:
 
     place_texts = []
     for place_or_package in places(value):
+        # pytest's root directory or the ini file's, and the directory where pytest was started.
         paths = [start / str(place_or_package) for start in (base, Path.cwd())]
         existing = next((path for path in paths if path.exists()), None)
         if existing is None:

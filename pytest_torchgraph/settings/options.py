@@ -138,7 +138,10 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def any_set(config: pytest.Config) -> bool:
-    """Return True if an option or ini value is set and must be checked at startup."""
+    """Return True if an option or ini value is set and must be checked at startup.
+
+    An ini value that is written with its default counts as not set.
+    """
     inis = [*INI_VALUES, RELEASES.removeprefix(f"{MARKER}_"), *INI]
     return any(
         getattr(config.option, f"torchgraph_{name}") not in (None, False) for name in OPTIONS

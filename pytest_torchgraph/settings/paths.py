@@ -67,6 +67,7 @@ def find_rootdir() -> Path:
         raise TorchGraphError(
             str(error) if isinstance(error, pytest.UsageError) else problem
         ) from None
+    # Without git, there is no work tree to stay in.
     above = (directory, *directory.parents)
     top = next((path for path in above if (path / ".git").exists()), root)
     return top if top.is_relative_to(root) else root
@@ -130,6 +131,7 @@ def allows(allowed: Iterable[re.Pattern[str]], text: str) -> bool:
     match that begins or ends inside a name or a number does not count: `model.py:12` is not line
     120.
     """
+    # Each as written and as literal text.
     patterns = [pattern.pattern for pattern in allowed]
     return any(_whole(form).search(text) for p in patterns for form in (p, re.escape(p)))
 
@@ -166,10 +168,10 @@ def roots(place: Any) -> list[str]:
     Raises:
         ValueError: if `place` is neither an existing path nor an importable package or module.
     """
-    path = Path(str(place))
-    if str(place) and path.exists():
-        return [str(path.resolve()), str(path.absolute())]
     name = str(place)
+    path = Path(name)
+    if name and path.exists():  # `Path("")` is the working directory
+        return [str(path.resolve()), str(path.absolute())]
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):

@@ -87,4 +87,5 @@ def why_no_update(releases: Releases, running: str) -> str:
 
 
 def _key(release: str) -> tuple[int, ...]:
+    """Return the numbers of a release, to sort by: as text, 2.10 would come before 2.9."""
     return tuple(map(int, release.split(".")))

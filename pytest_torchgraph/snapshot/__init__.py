@@ -9,6 +9,9 @@
     pending              updates that `review` can make later
     inline, literals     `assert_graph_text`, and edits of the text in a test's source
 
+`GraphSnapshot.__eq__` converts the value (`program_of`), finds and reads the file (`_look_up`), and
+lets the comparison pass or fail, or writes the file (`_assert_program`).
+
 While a test runs, its stash holds a `Record`, the data for its report. This module imports only
 pytest, because every run imports it.
 """
@@ -28,11 +31,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = front_door(
         __name__,
-        {
-            "compare": "Comparison read_stored",
-            "pending": "PendingUpdate",
-            "subject": "program_of",
-        },
+        {"compare": "Comparison read_stored", "pending": "PendingUpdate", "subject": "program_of"},
     )
 
 
@@ -86,9 +85,5 @@ def hide_from_cleanup(config: pytest.Config) -> None:
     option = config.option
     # Older releases of syrupy lack this option.
     ignored_suffixes = getattr(option, "ignore_file_extensions", None) or []
-    our_suffixes = [
-        suffix
-        for suffix in (SUFFIX, DIFFERENCE_SUFFIX, TEMPORARY)
-        if suffix not in ignored_suffixes
-    ]
-    option.ignore_file_extensions = [*ignored_suffixes, *our_suffixes]
+    suffixes = dict.fromkeys((*ignored_suffixes, SUFFIX, DIFFERENCE_SUFFIX, TEMPORARY))
+    option.ignore_file_extensions = [*suffixes]

@@ -103,6 +103,10 @@ class GraphSnapshot(SnapshotAssertion):
     rewrites a matching file of an older version that lacks facts. It does not touch any other
     matching file.
 
+    Private attributes: `_pending` is the pending update of the comparison in progress, as recorded
+    by `_record_pending`. `_handled` has the files that this test wrote, or found unchanged. All
+    copies that `__call__` returns share `_handled`, `_call_sites` and `_unnamed`.
+
     Attributes:
         failed: the last comparison if it failed, else `None`.
         function: the name of the function that the user calls to compare, for messages.
@@ -117,6 +121,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._pending: tuple[str, str, PendingUpdate | None] | None = None
         self._handled: set[str] = set()
         self._call_sites: set[CallSite] = set()
+        # The text of each unnamed comparison's file before it, and its result, by `Lookup.key`.
         self._unnamed: dict[str, tuple[str | None, AssertionResult]] = {}
 
     def __call__(  # type: ignore[override]
@@ -159,6 +164,7 @@ class GraphSnapshot(SnapshotAssertion):
         return f"<graph_snapshot {stem_of(self.item, self._custom_index or 0)}>"
 
     def __eq__(self, other: object) -> bool:
+        """Compare a value with its stored graph, or store it; see `_assert`."""
         self._refuse_unordered(sys._getframe(1))
         try:
             return self._assert(other)
@@ -172,6 +178,7 @@ class GraphSnapshot(SnapshotAssertion):
         """
         self._refuse_unordered(sys._getframe(1))
         update = self.update_snapshots, self.update_new_snapshots_only
+        # An update would store the graph that the test expects to differ.
         self.update_snapshots = self.update_new_snapshots_only = False
         try:
             equal = self._assert(other, refused="none, because != stores nothing: compare with ==")
@@ -202,7 +209,7 @@ class GraphSnapshot(SnapshotAssertion):
             result.created = result.updated = result.success = False  # in syrupy's summary
             path = Path(key)
             if text is None or read_text(path) != text:
-                write(path, text, root=self._root)
+                write(path, text, root=self.item.config.rootpath)
             if key in record.pending:
                 record.pending[key] = record.pending[key][0], None
         record.stored = [entry for entry in record.stored if entry[1] not in self._unnamed]
@@ -217,10 +224,6 @@ class GraphSnapshot(SnapshotAssertion):
     def _record(self) -> Record:
         return self.item.stash[RECORD]
 
-    @property
-    def _root(self) -> Path:
-        return self.item.config.rootpath
-
     def _assert(self, data: Any, *, refused: str = "") -> bool:
         """Compare a value with its stored file, and write the file if this run does.
 
@@ -229,6 +232,7 @@ class GraphSnapshot(SnapshotAssertion):
             refused: the reason why nothing may be written; "" if it may.
         """
         self.failed = self._pending = None
+        # A difference has no pending update: `review` compares and stores graphs.
         if _is_difference(data):
             from .stored_differences import stored_difference
 
@@ -246,7 +250,13 @@ class GraphSnapshot(SnapshotAssertion):
         return equal
 
     def _look_up(self, text: str, suffix: str) -> Lookup:
-        """Read the stored file of the next comparison, and add it to syrupy's results."""
+        """Read the stored file of the next comparison, and add it to syrupy's results.
+
+        Args:
+            text: the text to store.
+            suffix: the suffix of the file, without a dot.
+        """
+        # Several copies of a snapshot count their comparisons in the list that they share.
         number = self._executions = len(self._execution_results)
         item, index, config = self.item, self.index, settings.get(self.item.config)
         directory = Path(GraphExtension.dirname(test_location=self.test_location))
@@ -281,7 +291,18 @@ class GraphSnapshot(SnapshotAssertion):
         return lookup
 
     def _assert_program(self, program: Program, lookup: Lookup, refused: str) -> bool:
-        """Let a comparison pass or fail, or write its file."""
+        """Let a comparison pass or fail, or write its file.
+
+        Record the outcome for the report of the test: in `Record.failed`, or in `Record.stored`.
+
+        Args:
+            program: the captured program.
+            lookup: its comparison.
+            refused: see `_assert`.
+
+        Returns:
+            True if the graphs are equal, or stored now.
+        """
         from ..graph.census import describe_python_calls
         from . import summary
         from .compare import same_text, storable
@@ -290,6 +311,8 @@ class GraphSnapshot(SnapshotAssertion):
         if lookup.may_write and self._next_has_graph(program, files):
             self._remove_redundant_file(lookup)
             return True
+        # `same` and `failed` leave three cases: equal texts, equal graphs in another text, and a
+        # failed comparison, also of a graph that is not stored yet.
         same = lookup.stored is not None and same_text(lookup.stored, lookup.text)
         failed = None if same else self._compare(program, lookup)
         if failed is not None and not lookup.may_write:
@@ -319,6 +342,7 @@ class GraphSnapshot(SnapshotAssertion):
             outcome, change = "renamed", names
         elif facts:
             outcome, change = "updated", summary.ADDED + facts
+        # It was compared with the file of another release, so its own file is new.
         if lookup.release != files.running:
             outcome, change = "created", summary.describe_new_file(lookup.release, files, change)
         text = lookup.text if outcome == "unchanged" else storable(lookup.text)
@@ -383,7 +407,7 @@ class GraphSnapshot(SnapshotAssertion):
             location, change = lookup.location, ""
         else:
             try:
-                write(Path(lookup.key), text, root=self._root)
+                write(Path(lookup.key), text, root=self.item.config.rootpath)
             except OutsideRootError as error:
                 self._record_outcome("refused", lookup.key, error.reason)
                 raise
@@ -417,6 +441,7 @@ class GraphSnapshot(SnapshotAssertion):
             return
         key, name, pending = self._pending
         pending_updates = self._record.pending
+        # If an earlier comparison has the same file, merge both, unless both passed.
         if key in pending_updates and (pending or pending_updates[key][1]):
             from .pending import merge_updates
 
@@ -429,8 +454,7 @@ class GraphSnapshot(SnapshotAssertion):
         Raises:
             GraphFormatError: for an unreadable stored text that this run does not overwrite.
         """
-        from . import summary
-        from .compare import Comparison, compare, parse_stored, read_stored, same_flat_text
+        from .compare import Comparison, same_flat_text
 
         config, files = self.item.config, lookup.files
         path = settings.display_path(config, Path(lookup.location))
@@ -452,9 +476,27 @@ class GraphSnapshot(SnapshotAssertion):
             why = (process,) if rank and not lookup.may_write else ()
             return replace(failed, problem=problem, details=why, is_new=True)
         failed = replace(failed, origin=files.why_compared(lookup.release))
-        stored = lookup.stored
-        if same_flat_text(stored, program.with_digits(self._digits), self._detail):
+        if same_flat_text(lookup.stored, program.with_digits(self._digits), self._detail):
             return None
+        return self._compare_graphs(program, lookup, failed, lookup.stored)
+
+    def _compare_graphs(
+        self, program: Program, lookup: Lookup, failed: Comparison, stored: str
+    ) -> Comparison | None:
+        """Parse the stored text, and compare its graphs; see `_compare`.
+
+        A run that writes the file also fails a comparison if the text is unreadable, or has another
+        detail or other digits: so the file is written.
+
+        Args:
+            program: the captured program.
+            lookup: its comparison.
+            failed: the comparison without its difference.
+            stored: the stored text.
+        """
+        from . import summary
+        from .compare import compare, parse_stored, read_stored
+
         if lookup.may_write:
             try:
                 old = read_stored(stored)
@@ -470,7 +512,8 @@ class GraphSnapshot(SnapshotAssertion):
                 return replace(failed, problem=", was ".join(words))
         else:
             try:
-                old = parse_stored(stored, path, settings.rerun_command(self.item, summary.UPDATE))
+                update = settings.rerun_command(self.item, summary.UPDATE)
+                old = parse_stored(stored, failed.path, update)
             except GraphFormatError as error:
                 pending = self._pending_update(program, lookup, str(error))
                 self._pending = (lookup.key, failed.name, pending)

@@ -26,13 +26,7 @@ from ..graph.equality import equal_programs, strict
 from ..graph.model import Detail
 from ..graph.program import Program, count_lines
 from ..graph.step import needs_links
-from ..graph.text import (
-    EAGER_KINDS,
-    format_document,
-    format_mesh,
-    parse_text,
-    runs_in_words,
-)
+from ..graph.text import EAGER_KINDS, format_document, format_mesh, parse_text, runs_in_words
 from ..words import format_ranks
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
@@ -86,6 +80,7 @@ class Comparison:
 
     current: Program
     stored: Program | None = None
+    # `_compare_program` returns these two, so they follow one another.
     problem: str = ""
     details: tuple[str, ...] = ()
     parts: tuple[Comparison, ...] = ()
@@ -149,6 +144,7 @@ def text_difference(stored: str, now: str, context: int = 3) -> list[str]:
     old, new = stored.splitlines(), now.splitlines()
     if old == new:
         return []
+    # Pairs of neighbours that only the old text has: about two for each place that differs.
     places = sum((Counter(pairwise(old)) - Counter(pairwise(new))).values())
     counts = Counter(new)
     # In each place that differs, difflib compares the lines with all equal ones. Of sections in
@@ -213,6 +209,7 @@ def parse_stored(stored: str, path: str, update: str = "--torchgraph-update") ->
         return read_stored(stored)
     except GraphFormatError as error:
         problem = error.problem
+        # Some problems name their own remedy, by the option alone.
         if "--torchgraph-update" not in problem:
             problem += (
                 ": restore the file from version control, or store the graph again with "
@@ -284,6 +281,7 @@ def compare(stored: Program, now: Program, detail: Detail) -> Comparison | None:
 
 
 def _describe_both(stored: Program, now: Program) -> tuple[str, str]:
+    """Return `details` about what each side has: its ranks and mesh, or a single capture."""
     old, new = (
         f"{format_ranks(program.ranks)} of {format_mesh(program.mesh)}"
         if program.sections
@@ -327,7 +325,7 @@ def same_ranks(
 
     Args:
         stored: the stored program.
-        current: the captured program.
+        now: the captured program.
         detail: the level of detail at which captured ranks are equal.
     """
     for ranks, before in stored.sections:
@@ -344,14 +342,12 @@ def _compare_program(
         return _compare_counts(stored, now)
     before, after = stored.canonical().graphs, now.graphs
     if _titles(before) != _titles(after):
-        return (
-            GRAPHS_DIFFER,
-            (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
-        )
+        return GRAPHS_DIFFER, (f"stored:  {_listing(before)}", f"now:     {_listing(after)}")
     # `Graph.__eq__` compares the dataflow; `strict` adds strides and devices.
     # Equal graphs can be linked otherwise, and graphs that differ can be an equal step.
     linked = needs_links(before) or needs_links(after)
     equal = all(old == new for old, new in zip(before, after, strict=True))
+    # `problem` is "": the difference of the graphs states it.
     if not equal and not (linked and equal_programs(before, after)):
         floats = (ONLY_FLOATS,) if only_floats_differ(before, after) else ()
         return "", (*floats, *(layout_lines(before, after) if detail == "full" else ()))
@@ -360,12 +356,16 @@ def _compare_program(
     ):
         return f"only {LAYOUTS_DIFFER}", _full_lines(before, after)
     runs = _compare_runs(stored, now)
+    # If the graphs differ, `equal_programs` has found above that the steps are equal.
     is_same = runs is None and (not linked or not equal or equal_programs(before, after))
     return None if is_same else runs or ("", ())
 
 
 def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:
-    """Compare the run counts of graphs that are otherwise equal, including their names."""
+    """Compare the run counts of graphs that are otherwise equal, including their names.
+
+    Return `problem` and `details`, as `_compare_program`.
+    """
     # A file of an older version has no run counts. Facts that a file lacks are not compared.
     differing = [
         graph
@@ -383,10 +383,12 @@ def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] 
 
 
 def _titles(graphs: tuple[Graph, ...]) -> list[tuple[str, str, bool]]:
+    """Return name, kind and `eager` of each graph."""
     return [(graph.name, graph.kind, graph.eager) for graph in graphs]
 
 
 def _listing(graphs: tuple[Graph, ...]) -> str:
+    """Return the names of graphs, each with its kind unless the name or the default says it."""
     return ", ".join(
         name if name == kind or (eager and kind == EAGER_KINDS[0]) else f"{name} ({kind})"
         for name, kind, eager in _titles(graphs)
@@ -394,14 +396,12 @@ def _listing(graphs: tuple[Graph, ...]) -> str:
 
 
 def _compare_counts(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:
+    """Compare the op counts of graphs; see `_compare_program`."""
     before = stored.canonical().op_counts
     after = now.op_counts
     names, new_names = [name for name, _ in before], [name for name, _ in after]
     if names != new_names:
-        return (
-            GRAPHS_DIFFER,
-            (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}"),
-        )
+        return GRAPHS_DIFFER, (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}")
     lines = count_lines(before, after)
     noun = "op count differs" if len(lines) == 1 else "op counts differ"
     return (f"{len(lines)} {noun}", tuple(lines)) if lines else _compare_runs(stored, now)

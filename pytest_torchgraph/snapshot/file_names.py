@@ -108,6 +108,7 @@ def stem_of(item: pytest.Item, name_or_number: str | int, release: str = "", ran
     if isinstance(name_or_number, int) and name_or_number:
         readable += f".{name_or_number}"
     tag = (f"@{rank}" if rank else "") + (f"{RELEASE}{release}" if release else "")
+    # Of the exact names, without the tag: the files of a comparison have one digest.
     identity = repr((identifiers, parameters, name_or_number))
     return _file_stem(readable, identity, plain, f"{tag}.{SUFFIX}") + tag
 
@@ -137,12 +138,13 @@ def rank_in(stem: str) -> tuple[str, str]:
 
 
 def _split(stem: str, end: re.Pattern[str]) -> tuple[str, str]:
+    """Split a name before a tag at its end. Return the rest, and the tag's group 1, or ""."""
     match = end.search(stem)
     return (stem[: match.start()], match[1]) if match else (stem, "")
 
 
 def may_be_of(stem: str, nodeid: str) -> bool:
-    """Return True if a stored file may belong to a test with any parameters; True if in doubt.
+    """Return True if a stored file may belong to a test with any parameters; also if in doubt.
 
     Args:
         stem: the name of the file, without torch release, rank and suffix.
@@ -153,7 +155,7 @@ def may_be_of(stem: str, nodeid: str) -> bool:
     name = ".".join(takewhile(_PLAIN_IDENTIFIER.match, identifiers))
     if not name:
         return True
-    if stem.startswith(name):
+    if stem.startswith(name):  # `test_a` is not the test of `test_ab`
         return not _IDENTIFIER_CHARACTER.match(stem, len(name))
     # Otherwise the file can only have a truncated name of the test: its beginning, a `-` and the
     # digest.
@@ -211,6 +213,7 @@ class ReleaseFiles:
     def own(self) -> Path | None:
         """File that an update writes; `None` if the running release is not listed."""
         release, file = self.candidates[0]
+        # Without `torchgraph_releases`, both are "".
         return file if release == self.running else None
 
     @property
@@ -223,7 +226,7 @@ class ReleaseFiles:
     @property
     def compared(self) -> tuple[str, Path]:
         """File to compare with, and its release; the file to be stored if none exists."""
-        if len(self.candidates) == 1:
+        if len(self.candidates) == 1:  # as in most projects: no file is looked for
             return self.candidates[0]
         return next(
             (candidate for candidate in self.candidates if candidate[1].exists()),

@@ -57,6 +57,7 @@ def remove_leftovers(directory: Path, *, root: Path) -> None:
                 write(path, None, root=root)
 
 
+# By the package whose function compares for the user.
 _REMEDIES = {
     __name__.partition(".")[0]: "Pass name=...",
     "syrupy": "Write graph_snapshot(name=...)",
@@ -110,10 +111,12 @@ def refuse_loop(call_sites: set[CallSite], item: pytest.Item, frame: FrameType) 
 
 
 def _package(frame: FrameType) -> str:
+    """Return the top-level package of a frame's code."""
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _call_site(item: pytest.Item, frame: FrameType) -> CallSite:
+    """Return the call stack from a frame up to the test function, or up to its end."""
     code = getattr(_function(item), "__code__", None)
     calls = []
     for caller, _ in traceback.walk_stack(frame):

@@ -76,6 +76,7 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         )
     now = _with_via(program_of(capture_or_graph, assert_graph_text.__name__))
     updates = UPDATES[-1] if UPDATES else None
+    # In an update, any text that does not match is edited, also one that cannot be parsed.
     try:
         comparison = _compare(text, now, detail)
     except GraphFormatError:
@@ -88,11 +89,20 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
             error = AssertionError(_message(comparison))
             setattr(error, FAILED, comparison)
             raise error
+    # A match is recorded too: another run of the call may not match, which `merge_edits` refuses.
     if updates is not None:
         _record_edit(updates, sys._getframe(1), text, None if matches else _lines(now, detail))
 
 
 def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
+    """Compare graphs with a text; `None` for a match.
+
+    The text is parsed with the header of the captured program in place of its own, and with the
+    indentation of a file. `parsed` has each line with its row in `text`, 0 for an added line.
+
+    Raises:
+        GraphFormatError: for a malformed text, with the line and column in `text`.
+    """
     from ..graph.text import parse_text
     from .compare import Comparison, compare
 
@@ -112,6 +122,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
         stored = parse_text("".join(f"{line}\n" for _, line in parsed))
     except GraphFormatError as error:
         problem = f"{error.problem}. Correct the text, or rewrite it with {UPDATE}"
+        # An error at the end of the text may be on the line after its last one.
         row, line = parsed[min(error.line, len(parsed)) - 1]
         if not row:
             raise GraphFormatError(problem) from None
@@ -123,6 +134,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
 
 def nested(text: str) -> Iterator[tuple[int, str]]:
     """Yield the number of each non-blank line of a text, and the line indented by its depth."""
+    # `least` is the depth below which no line is, once the last part of a document has begun.
     depth, least = 0, 0
     for row, line in enumerate(map(str.strip, text.split("\n")), 1):
         depth -= line.startswith(("}", "]"))
@@ -141,6 +153,7 @@ def _with_via(now: Program) -> Program:
     from ..graph.text import VIA_LEVELS
 
     level = now.graphs[0].level
+    # The first mechanism whose graphs have this level.
     via = now.header.via or next(
         via for via, level_of_via in VIA_LEVELS.items() if level_of_via == level
     )
@@ -148,6 +161,7 @@ def _with_via(now: Program) -> Program:
 
 
 def _lines(now: Program, detail: Detail) -> list[str]:
+    """Return the lines to write into a test: those of a stored file without the header."""
     from .compare import storable
 
     body = storable(now.to_text(detail)).partition("\n\n")[2]
@@ -155,9 +169,11 @@ def _lines(now: Program, detail: Detail) -> list[str]:
 
 
 def _message(comparison: Comparison) -> str:
+    """Return the message of a failed comparison: the problem, then the findings."""
     if comparison.is_new:
         return comparison.problem
     diff = comparison.diff
+    # The text of a difference begins with its heading, which is then the problem already.
     problem = comparison.problem or (diff.heading() if diff else "the graphs differ")
     lines = [f"graphs differ from the text: {problem}", *comparison.details]
     finding_lines = str(diff).removeprefix(f"{problem}\n").splitlines() if diff else []
@@ -235,6 +251,7 @@ def merge_edits(edits: list[dict[str, Any]]) -> Iterator[tuple[Path, list[dict[s
             elif first["text"] is not None:
                 changing.append(first)
         if changing:
+            # The positions of edits in two states of a file do not fit together.
             is_mixed = len({edit["digest"] for edit in of_file}) > 1
             yield Path(path), changing, CHANGED if is_mixed else ""
 
@@ -245,7 +262,11 @@ _REPORTED = "torchgraph_texts"
 
 
 class TextUpdates:
-    """Plugin that collects the edits of all tests and writes them."""
+    """Plugin that collects the edits of all tests and writes them.
+
+    `assert_graph_text` appends to `_edits_of_phase`, through `UPDATES`. Reports take the edits from
+    there, and bring them into `_edits`, under pytest-xdist those of the controller.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -275,7 +296,7 @@ class TextUpdates:
         run.comparing.update(note["path"] for note in self._edits)
         for path, notes, refused in merge_edits(self._edits):
             outcome, detail = "updated", refused or self._write_file(path, notes)
-            if refused or detail:
+            if detail:  # why nothing was written
                 outcome = "refused"
                 run.end_with()
             else:

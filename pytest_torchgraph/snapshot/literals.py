@@ -31,6 +31,12 @@ class Edit:
 class SourceFile:
     """The source of a Python file, with its line ends and byte order mark unchanged.
 
+    Attributes:
+        text: the source.
+        lines: its lines, each with its end.
+        starts: the index in `text` of each line, and of the end.
+        tree: the source as parsed by `ast`.
+
     Raises:
         TorchGraphError: if the source cannot be parsed.
     """
@@ -49,6 +55,7 @@ class SourceFile:
     def offset(self, line: int, column: int) -> int:
         """Return the index in `text` of a position from `ast`."""
         start = self.starts[line - 1]
+        # `ast` does not count the byte order mark. As a number, True is its length.
         mark = line == 1 and self.text.startswith("\ufeff")
         line_text = self.lines[line - 1][mark:] if line <= len(self.lines) else ""
         return start + mark + len(line_text.encode()[:column].decode())
@@ -104,6 +111,10 @@ def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
 def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
     """Return the string literal passed to a call as an argument.
 
+    Args:
+        call: the call.
+        position, keyword: the position of the argument, from 0, and its name.
+
     Raises:
         TorchGraphError: if the argument is not a string literal.
     """
@@ -112,6 +123,7 @@ def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
         None,
     )
     before = call.args[: position + 1]
+    # The positions after `*arguments` are unknown.
     if len(before) > position and not any(isinstance(arg, ast.Starred) for arg in before):
         argument = argument or before[position]
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
@@ -135,11 +147,13 @@ def edit_of(source: SourceFile, literal: ast.Constant, lines: Iterable[str]) -> 
         raise TorchGraphError("the text consists of several literals: write a single one")
     prefix, quotes = opening[1], opening[2]
     triple = quotes * 3 if len(quotes) == 1 else quotes
+    # As the first line ends, "\n" for a file of one line without an end.
     # Python also accepts a lone "\r" as a line end.
     newline = next((line[len(line.rstrip("\r\n")) :] for line in source.lines), "") or "\n"
     indent = closing = source.indentation(literal.lineno)
     # After a backslash the logical line continues: `"""\` does not start a new line.
     if len(quotes) == 3 and literal.end_lineno != literal.lineno:
+        # Closing quotes that are alone on their line stay there. Others move below the lines.
         rows = [row.rstrip("\r\n") for row in _LINE.findall(old)]
         last = rows[-1][: -len(quotes)]
         indents = [_leading_space(row) for row in [*rows[1:-1], last] if row.strip()]
@@ -155,7 +169,7 @@ def edit_of(source: SourceFile, literal: ast.Constant, lines: Iterable[str]) -> 
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """Apply edits to a text.
+    """Apply edits to a text, the last first, so that the positions of the others stay valid.
 
     Raises:
         TorchGraphError: if two edits overlap.
@@ -174,5 +188,7 @@ def _leading_space(row: str) -> str:
 
 
 def _strings(segment: str) -> list[tokenize.TokenInfo]:
+    """Return the string literals in a piece of source."""
+    # In brackets, adjacent literals may be on several lines.
     tokens = tokenize.generate_tokens(io.StringIO(f"({segment})").readline)
     return [token for token in tokens if token.type == tokenize.STRING]

@@ -94,8 +94,8 @@ class SavedUpdate:
             accept: the command that reruns the test and stores its graphs.
         """
         fields = {name: getattr(self, name) for name in self.__slots__}
-        words = {"headline": headline, "accept": accept}
-        return json.dumps({"torchgraph_update": VERSION, **words, **fields}, indent=1) + "\n"
+        words = {"torchgraph_update": VERSION, "headline": headline, "accept": accept}
+        return json.dumps({**words, **fields}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> SavedUpdate:
@@ -111,6 +111,7 @@ class SavedUpdate:
             TorchGraphError: for any other content, in one line.
         """
         try:
+            # Of another JSON value than an object, `pop` or its result raises one of those below.
             data = parse_json(read_bytes(path).decode("utf-8"))
             version = data.pop("torchgraph_update")
             if version not in (1, VERSION):
@@ -211,6 +212,7 @@ def pending_update(
         text: the text to write; `None` to remove this release's file.
         problem: as in `PendingUpdate`.
     """
+    # All files that decide whether, and where, an update writes.
     compared = files.compared[1]
     digests = {compared: digest(stored)}
     for path in (files.own, files.next and files.next[1]):
@@ -226,6 +228,7 @@ def merge_updates(
 ) -> PendingUpdate | None:
     """Merge two comparisons of a test with the same file; `None` is a comparison that passed."""
     latest = later or earlier
+    # Also if one passed and one failed: the file would be right for one of them only.
     are_equal = earlier and later and (earlier.text, earlier.refused) == (later.text, later.refused)
     return latest if are_equal or latest is None else replace(latest, refused=SHARED_FILE)
 
@@ -236,7 +239,7 @@ def _store_one_graph(name: str, other: str) -> bool:
     stems = [release_in(path.stem)[0] for path in paths]
     # A long name is cut to make room for the release, and then ends with a digest of all of it.
     ends = {match[0] for stem in stems if (match := DIGEST_AT_END.search(stem))}
-    if len(ends) == 1:
+    if len(ends) == 1:  # the same digest, so compare what no cut removes
         stems = [stem[:SHORTEST_CUT] for stem in stems]
     return paths[0].parent == paths[1].parent and stems[0] == stems[1]
 

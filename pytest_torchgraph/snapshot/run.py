@@ -74,7 +74,7 @@ class RunRecord:
             journal.write(f"{json.dumps((nodeid, outcome))}\n")
 
     def _open_journal(self) -> str:
-        """Return the path of the journal, which all workers share."""
+        """Return the path of the journal, which all workers share. Create it on first use."""
         if not self._journal:
             descriptor, self._journal = tempfile.mkstemp(prefix="torchgraph-")
             os.close(descriptor)
@@ -86,7 +86,10 @@ class RunRecord:
         node.workerinput[_JOURNAL] = self._open_journal()
 
     def read_journal(self) -> None:
-        """Add the outcomes of tests without a report to `stored`. A test may withdraw others."""
+        """Add the outcomes of tests without a report to `stored`.
+
+        The report of a test has its final outcomes, because a test may withdraw some.
+        """
         if self._journal:
             text = Path(self._journal).read_text("utf-8")
             outcomes = [json.loads(line) for line in text.splitlines()]
@@ -95,7 +98,7 @@ class RunRecord:
             self.comparing.update(nodeid for nodeid, _ in unreported)
 
     def pytest_unconfigure(self) -> None:
-        """Remove the journal."""
+        """Remove the journal. A worker leaves it to the controller."""
         if self._journal and not hasattr(self.config, "workerinput"):
             from ..files import write
 
@@ -112,7 +115,7 @@ class RunRecord:
             )
             for path, data in comparisons["replaced"]:
                 self.replaced.setdefault(path, []).append((report.nodeid, data))
-        if report.failed:
+        if report.failed:  # in any phase
             self.mark_incomplete(f"{report.nodeid} failed")
         elif report.skipped:
             # pytest reports an expected failure as skipped, with the attribute `wasxfail`.

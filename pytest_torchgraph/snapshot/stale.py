@@ -1,5 +1,8 @@
 """Stale stored graphs.
 
+`judge` finds them: `_reason` refuses the whole run, `_candidates` yields the files of the test
+files that ran, and `_divide` sorts those that no test compared. `remove` removes the stale ones.
+
 | case | judgement |
 |---|---|
 | the run was filtered, interrupted or not green | no file is judged |
@@ -90,12 +93,16 @@ def judge(run: RunRecord, exitstatus: int) -> StaleFiles:
     kept_files = dict(run.kept)
     unjudged = dict.fromkeys(sorted(run.expected - run.passed), "did not run") | run.unjudged
     files_run = set(map(file_of, run.passed))
+    # Of a test file none of whose tests passed, all files are kept; of any other, only those that
+    # may belong to the unjudged test (`_divide`).
     for nodeid, reason in unjudged.items():
         if file_of(nodeid) not in files_run:
             kept_files.setdefault(file_of(nodeid), f"{nodeid} {reason}")
     uncompared = [
         path for path in _candidates(run.config, files_run, kept_files) if path not in run.compared
     ]
+    # After `_candidates`, which adds the uncollected test files. With `--ignore`, it is unknown
+    # which other files the option left out.
     option = run.config.option
     for file, reason in kept_files.items():
         if reason == UNCOLLECTED and (option.ignore or option.ignore_glob):
@@ -139,6 +146,7 @@ def _divide(
             reasons = (f"{test} {unjudged[test]}" for test in tests)
             stale.skipped.setdefault(listed(reasons, 1), []).append(path)
         elif release in releases.listed and release != running and tag != releases.first:
+            # Kept in silence if a test compared a file of the same name, of whatever release.
             if path.with_name(name) not in compared_names:
                 stale.others.append(path)
                 stale.releases = sorted({*stale.releases, release})
@@ -177,6 +185,7 @@ def _test_directories(config: pytest.Config) -> Iterator[Path]:
         for directory, names, _ in os.walk(config.invocation_params.dir / argument):
             if DIRECTORY in names:
                 yield Path(directory)
+            # In place: `os.walk` then does not enter the others.
             names[:] = [name for name in names if not any(fnmatchcase(name, p) for p in ignored)]
 
 
@@ -199,8 +208,9 @@ def _candidates(
             files = {(test_directory / name).relative_to(root).as_posix() for name in sources}
             if files & kept_files.keys():
                 continue
-            suffixes = (SUFFIX, DIFFERENCE_SUFFIX)
-            graphs = sorted(path for end in suffixes for path in directory.glob(f"*.{end}"))
+            graphs = sorted(
+                path for end in (SUFFIX, DIFFERENCE_SUFFIX) for path in directory.glob(f"*.{end}")
+            )
             if graphs and files and not files & files_run:
                 kept_files |= dict.fromkeys(files, UNCOLLECTED)
             else:

@@ -22,11 +22,12 @@ def stored_difference(difference: GraphDiff) -> str:
             "`assert not diff(before, after)`, or check_pass(..., changes={})"
         )
     text = difference.to_text(limit=None)
+    # Remove where the code of each finding is: a part of its line, or a line of its own.
     for finding in difference.findings:
         if (cut := finding.graph_break) is not None:
             text = text.replace(f" at {cut.file}:{cut.line}", "")
         if finding.source is not None:
-            line = f"  {finding.source}: {finding.source.code}".rstrip(": ")
+            line = f"  {finding.source}: {finding.source.code}".rstrip(": ")  # code may be ""
             text = text.replace(f"{line}\n", "\n").removesuffix(line)
     return text + "\n"
 

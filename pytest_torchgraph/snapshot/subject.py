@@ -40,6 +40,7 @@ def program_of(value: object, function: str = "graph_snapshot") -> Program:
 
 
 def _of_ranks(value: ManyRanks) -> Program:
+    """Convert `Ranks`, see `program_of`. Each rank is a section; a file has equal ranks in one."""
     if not len(value):
         raise AssertionError(f"nothing to compare: {NO_RANKS}")
     # In order: the file must not depend on the order in which the test asked for ranks.
@@ -56,7 +57,8 @@ def _of_capture(value: object, function: str = "graph_snapshot") -> Program:
         from ..api.existing import from_fx
 
         return Program(Header(torch=_running_torch()), canonical((from_fx(value),)))
-    # Refuse a class: the class `Capture` itself has the attributes too, as properties.
+    # By its attributes, not `isinstance`: the class `Capture` imports torch. Refuse a class: the
+    # class `Capture` itself has the attributes too, as properties.
     graphs: object = None
     if not isinstance(value, type):
         # `program` includes eager graphs.
@@ -92,12 +94,7 @@ def _is_fx(value: object) -> bool:
 
 def _article(kind: type) -> str:
     """Return the full name of a class, preceded by "a" or "an"."""
-    name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    return with_article(name)
+    return with_article(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."))
 
 
 def _running_torch() -> str:

@@ -51,7 +51,7 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: StaleFil
     config_settings = settings.get(config)
     lines = [*_update_lines(config, run)]
     lines += _prune(config, run, stale) if config_settings.prune else _stale_lines(config, stale)
-    if config_settings.update or config_settings.prune is True:
+    if config_settings.update or config_settings.prune is True:  # "check" removes nothing
         for directory in {path.parent for path in run.compared}:
             remove_leftovers(directory, root=config.rootpath)
     if any(action == "refused" for action, _, _ in run.stored):
@@ -67,11 +67,13 @@ def _update_lines(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test compared graphs"
     changed_paths = {path for _, path, change in run.stored if change}
+    # The lines by action and cause, and the number of lines of each action that may be counted.
     lines: dict[tuple[str, str | None], list[str]] = {}
     numbers: Counter[str] = Counter()
     outcomes = {(not change, path, action, change) for action, path, change in run.stored}
     for _, path, action, change in sorted(outcomes):
-        # A file without a description did not change. Such files come last.
+        # A file without a description did not change. Such files come last. If another test
+        # changed the file, its line is enough.
         if not change and path in changed_paths:
             continue
         cause = _cause(run, action, path, change)
@@ -113,7 +115,7 @@ def _stale_lines(config: pytest.Config, stale: StaleFiles) -> Iterator[str]:
 def _prune(config: pytest.Config, run: RunRecord, stale: StaleFiles) -> Iterator[str]:
     """Remove the stale files, or fail the run because of them.
 
-    Yield a line for each stale file, and lines about kept files.
+    Yield a line for each stale file, and lines about kept files. "check" removes nothing.
     """
     is_check = settings.get(config).prune == "check"
     if stale.reason:
@@ -153,6 +155,7 @@ def _prune(config: pytest.Config, run: RunRecord, stale: StaleFiles) -> Iterator
 
 
 def _first(config: pytest.Config, paths: Sequence[Path]) -> str:
+    """Return the first of several paths, and the number of the rest."""
     return listed((settings.display_path(config, path) for path in paths), 1)
 
 
@@ -191,6 +194,7 @@ def headline(failed: Comparison) -> str:
 
     if failed.problem not in ("", GRAPHS_DIFFER) and not failed.parts:
         return failed.problem
+    # The problem of ranks says which of them differ, and those of their parts how.
     prefix = f"{failed.problem}: " if failed.parts else ""
     problems = dict.fromkeys(part.problem for part in failed.parts or [failed] if part.problem)
     try:
@@ -260,6 +264,7 @@ def describe_new_file(release: str, files: ReleaseFiles, change: str) -> str:
 
 
 def _contents(program: Program, detail: Detail) -> str:
+    """Describe the graphs of a new file; for ranks, those of each class of equal ranks."""
     if detail == "ops":
         return f"op counts only: {_contents(program, 'dataflow')}"
     if not program.sections:
@@ -270,6 +275,7 @@ def _contents(program: Program, detail: Detail) -> str:
 
 
 def _graphs(program: Program) -> str:
+    """Return the names and sizes of graphs, and the share of compiled ops if any ran eagerly."""
     from ..graph.text import ops_in_words
 
     parts = [f"{graph.name} {ops_in_words(graph)}" for graph in program.graphs]

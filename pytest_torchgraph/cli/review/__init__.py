@@ -1,7 +1,8 @@
 """`review [DIR]`: review captured graphs that differ from the stored graphs.
 
-`waiting` reads the updates in a directory and numbers their causes. `listing` prints the causes.
-`prompt` asks about each cause in a terminal, and stores accepted graphs.
+`run` calls `waiting.read_pending`, which reads the updates in a directory, and
+`PendingUpdates.choose`, which selects those of `--cause` and `--test`. Then it prints their causes
+(`listing`), asks about each in a terminal (`prompt.ask`), or stores their graphs (`prompt.accept`).
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def add_command(commands: Any) -> None:
 
 
 def _numbers(text: str) -> list[int]:
+    """Parse the argument of `--cause`: numbers separated by commas."""
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
@@ -96,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
     pending = pending.choose(options.cause, options.test)
     if options.accept:
         stored = _store(pending, dry_run=options.dry_run)
+        # A dry run stores nothing, so its exit code is that of the list.
         if not options.dry_run:
             return EXIT_OK if stored else EXIT_TROUBLE
     elif options.format == "json":
@@ -118,7 +121,10 @@ def _in_terminal() -> bool:
 
 
 def _store(pending: PendingUpdates, *, dry_run: bool) -> bool:
-    """Store the chosen graphs; return True if all of them are stored, now or earlier."""
+    """Store the chosen graphs, and print what happened to each.
+
+    Return True if all of them are stored, now or earlier.
+    """
     from .prompt import accept, outcome
 
     accepted = accept(pending, pending.chosen, pending.numbers, dry_run=dry_run)

@@ -25,16 +25,14 @@ def listing(pending: PendingUpdates) -> Iterator[str]:
         yield from (f"   {line}" for line in further_lines)
         if note := notes(pending, cause):
             yield f"       {note}"
+    changed = False
     for update in pending.chosen:
         state, reason = pending.states[update.target]
         if state == "refused":
             yield f"!  {update.describe_refusal(reason)}"
+            # Unless the run refused it, the usual reason is that the file has changed since.
+            changed |= not update.saved.refused
     yield from (f"!  {problem}" for problem in pending.unreadable)
-    # A file that changed since the comparison is the usual reason for any other refusal.
-    changed = any(
-        pending.states[update.target][0] == "refused" and not update.saved.refused
-        for update in pending.chosen
-    )
     if changed and pending.is_default:
         yield "discard the changes of earlier runs:  pytest --cache-clear"
     if any(state == "waits" for state, _ in pending.states.values()):
@@ -59,6 +57,7 @@ def markdown(pending: PendingUpdates) -> Iterator[str]:
 
 def data(pending: PendingUpdates) -> dict[str, Any]:
     """Return the chosen causes and updates as JSON values, including accepted causes."""
+    # Only these can be accepted. The key "waiting" of a cause also has refused files.
     waiting = {name for name, (state, _) in pending.states.items() if state == "waits"}
     return {
         "directory": pending.directory,
@@ -124,6 +123,7 @@ def notes(pending: PendingUpdates, cause: NumberedCause) -> str:
     files = counted(len(cause.updates), "file")
     accepted = f"{stored} of {files} already accepted" if stored else ""
     causes = pending.count_causes(tuple(open_names))
+    # One more than listed, because the cause itself is among them.
     others = [
         f"{counted(files, 'file')} also {'has' if files == 1 else 'have'} cause {number}"
         for number, files in causes[: MAX_OTHERS + 1]

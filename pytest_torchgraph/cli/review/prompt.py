@@ -58,7 +58,7 @@ def accept(
     """
     accepted = Accepted()
     for update in updates:
-        state, reason = update.state()
+        state, reason = update.state()  # now: its file may have changed since the list was printed
         if state == "stored":
             continue
         own_causes = pending.causes_by_target[update.target]
@@ -134,6 +134,7 @@ def ask(pending: PendingUpdates) -> None:
                 accepted_now = accept(pending, cause.updates, accepted)
                 stored.append(len(accepted_now.written))
                 _print(_outcome(accepted_now))
+    # Here after the last cause, after "q", and after the end of the input (Ctrl-C or Ctrl-D).
     total = f"{counted(sum(stored), 'graph')} stored; " if any(stored) else "no graph stored; "
     if len(stored) == 1 and any(stored):
         total = ""  # printed after the answer
@@ -148,7 +149,11 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _answer(cause: NumberedCause) -> str:
-    """Ask until the answer is y, n or q, and return it; handle d, o and ?."""
+    """Ask until the answer is y, n or q, and return it; handle d, o and ?.
+
+    Each d shows the next graph, and after the last the first again. An o draws the graph that was
+    shown last; before the first d, the first graph.
+    """
     shown_count = 0
     while True:
         answer = input(QUESTION).strip().lower()[:1]
@@ -175,6 +180,7 @@ def _details(pending: PendingUpdates, cause: NumberedCause) -> Iterator[str]:
     for update in cause.updates:
         state, reason = pending.states[update.target]
         other_causes = sorted(pending.causes_by_target[update.target] - {cause.number})
+        # A graph that is stored or refused is so marked, whatever other causes it has.
         mark = f" ({state}{': ' if reason else ''}{reason})" if state != "waits" else ""
         if other_causes and not mark:
             mark = f" (also has cause {list_some([*map(str, other_causes)], MAX_OTHERS)})"
@@ -196,6 +202,7 @@ def _update_details(update: Update) -> Iterator[str]:
 
 
 def _outcome(accepted: Accepted) -> Iterator[str]:
+    """Yield what the answer "y" did, shorter than `outcome`: the graphs were listed before."""
     yield f"{counted(len(accepted.written), 'graph')} stored"
     if accepted.held:
         other_causes = sorted({number for _, numbers in accepted.held for number in numbers})
@@ -211,6 +218,7 @@ def _open_picture(update: Update) -> str:
         picture = _draw(update)
     except (TorchGraphError, OSError) as error:
         return f"no picture: {error}"
+    # Without a desktop, `webbrowser` may start a browser in this terminal.
     desktop = os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
     if not desktop and sys.platform not in ("darwin", "win32"):
         return f"no desktop was found: open {picture} yourself"
@@ -231,6 +239,7 @@ def _draw(update: Update) -> Path:
     from ...render.output import draw
 
     comparison = update.difference.comparison
+    # Of several classes of ranks that differ, only the first is drawn.
     parts = () if comparison is None else comparison.parts or (comparison,)
     diff = next(filter(None, (part.diff for part in parts)), None)
     if diff is None:

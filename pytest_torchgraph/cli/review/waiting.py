@@ -1,4 +1,9 @@
-"""Pending updates in artifact directories, their differences, and their numbered causes."""
+"""Pending updates in artifact directories, their differences, and their numbered causes.
+
+`read_pending` reads the JSON files that runs left, one for each failed comparison. `_updates` makes
+one `Update` of those for the same stored file, with its `Difference` (`difference_of`).
+`PendingUpdates.causes` groups the findings of all updates by edit, and numbers the groups.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +30,10 @@ from ...graph.diff import (
     shorten,
     whole,
 )
+from ...graph.program import Program
 from ...report.comparisons import NOT_STORED
 from ...settings.paths import find_rootdir
-from ...snapshot.compare import (
-    DETAILS,
-    Comparison,
-    compare,
-    read_stored,
-    text_difference,
-)
+from ...snapshot.compare import DETAILS, Comparison, compare, read_stored, text_difference
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest, place_key
 from ...snapshot.summary import brief, headline
@@ -113,13 +113,20 @@ def _stored_text(saved: SavedUpdate, read: Callable[[str], str | None]) -> str |
 
 
 def _verify(saved: SavedUpdate, name: str, text: str | None) -> str | None:
+    """Return the text of a stored file; `None` if it is unknown or changed since the comparison."""
     return text if text is not None and digest(text) == saved.digests.get(name) else None
 
 
 def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
+    """Compare two texts of an update.
+
+    Args:
+        saved: the update.
+        stored: the stored text of the comparison; `None` if there is no file, or if it changed.
+        new: the new text.
+    """
     captured = read_stored(new)
     program = captured.canonical()
-    detail = program.header.detail
     comparison = Comparison(program, path=saved.target)
     details: tuple[str, ...] = ()
     lost: list[str] = []
@@ -136,19 +143,10 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
             problem = f"cannot read the stored graph ({error.line}:{error.column}: {error.problem})"
             comparison = replace(comparison, problem=problem)
         else:
-            comparison = compare(old, program, detail) or replace(comparison, problem=SAME_GRAPHS)
-            details = comparison.details
-            if saved.compared != saved.target:
-                details = (f"compared with {saved.compared}", *details)
-            lost = losses(old, captured)
-            if captured.digits != old.digits:
-                details = (digits_line(old, captured), *details)
-            details = tuple(dict.fromkeys((*lost, *details)))
-            lost += [line for line in details if line.startswith(LAYOUTS_DIFFER)]
-            if detail != old.header.detail:
-                details = (f"detail {detail!r}, was {old.header.detail!r}", *details)
-                is_less = DETAILS.index(detail) < DETAILS.index(old.header.detail)
-                lost += details[:1] if is_less else ()
+            comparison = compare(old, program, program.header.detail) or replace(
+                comparison, problem=SAME_GRAPHS
+            )
+            details, lost = _details(saved, old, captured, comparison.details)
     try:
         findings = comparison.diff.findings
     except TorchGraphError as error:
@@ -156,18 +154,38 @@ def _compare_texts(saved: SavedUpdate, stored: str | None, new: str) -> Differen
     # Different edits may have the same problem, such as "2 op counts differ".
     words = "; ".join([comparison.problem or "the graphs differ", *details])
     return Difference(
-        "; ".join(
-            [
-                headline(comparison),
-                *(line for line in details if line.startswith(LOSSES)),
-            ]
-        ),
+        "; ".join([headline(comparison), *(line for line in details if line.startswith(LOSSES))]),
         details,
         # Beside findings, no problem says what is no longer compared.
         (*findings, *map(problem_finding, lost)) if findings else (problem_finding(words),),
         comparison,
         (stored, new),
     )
+
+
+def _details(
+    saved: SavedUpdate, old: Program, captured: Program, details: tuple[str, ...]
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return all lines about a difference, and those about what is no longer compared.
+
+    Args:
+        saved: the update.
+        old, captured: the stored and the captured program.
+        details: the details of their comparison.
+    """
+    if saved.compared != saved.target:
+        details = (f"compared with {saved.compared}", *details)
+    lost = losses(old, captured)
+    if captured.digits != old.digits:
+        details = (digits_line(old, captured), *details)
+    details = tuple(dict.fromkeys((*lost, *details)))
+    # No finding about the graphs says that strides or devices differ.
+    lost += [line for line in details if line.startswith(LAYOUTS_DIFFER)]
+    detail, old_detail = captured.header.detail, old.header.detail
+    if detail != old_detail:
+        details = (f"detail {detail!r}, was {old_detail!r}", *details)
+        lost += details[:1] if DETAILS.index(detail) < DETAILS.index(old_detail) else ()
+    return details, lost
 
 
 def _with_source(finding: Finding, updates: Sequence[SavedUpdate]) -> Finding:
@@ -185,9 +203,11 @@ def _with_source(finding: Finding, updates: Sequence[SavedUpdate]) -> Finding:
 
 
 def _without_graphs(problem: str) -> Difference:
+    """Return the difference of an update without two texts to compare."""
     return Difference(problem, (), (problem_finding(problem),))
 
 
+# An update can be made, its text is already stored, or it cannot be made.
 State = Literal["waits", "stored", "refused"]
 DEFAULT_DIRECTORY = Path(".pytest_cache") / "d" / "torchgraph"
 """Directory for the updates of runs without `--torchgraph-artifacts`, below the root directory."""
@@ -225,11 +245,6 @@ class Update:
     def path(self) -> Path:
         """Path of the stored file."""
         return self.root / self.target
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Differences as findings; at least one."""
-        return self.difference.findings
 
     def state(self) -> tuple[State, str]:
         """Return the current state of the update and, if refused, the reason."""
@@ -304,10 +319,11 @@ class PendingUpdates:
     def causes(self) -> tuple[NumberedCause, ...]:
         """Causes, sorted by their number of stored files, largest first."""
         by_target = {update.target: update for update in self.updates}
-        items = [(update.target, finding) for update in self.updates for finding in update.findings]
+        items = [(u.target, finding) for u in self.updates for finding in u.difference.findings]
         upgraded = [update.target for update in self.updates if update.difference.is_upgrade]
         groups = [[items[k] for k in group] for group in group_same_edits(items, upgraded=upgraded)]
         findings_and_groups = [(merge_findings(group), tuple(group)) for group in groups]
+        # The sort is stable, and the updates are sorted: equal directories have equal numbers.
         findings_and_groups.sort(key=lambda pair: -len(pair[0].files))
         return tuple(
             NumberedCause(number, words, group, tuple(by_target[name] for name in words.files))
@@ -362,6 +378,7 @@ class PendingUpdates:
         Raises:
             TorchGraphError: for a number or a test without updates, and if no file matches both.
         """
+        # Without a readable update, the reasons are printed, not "no cause 1".
         if (causes is None and tests is None) or (self.unreadable and not self.updates):
             return self
         targets = {update.target for update in self.updates}
@@ -369,14 +386,14 @@ class PendingUpdates:
             for number in causes:
                 if not 0 < number <= len(self.causes):
                     raise TorchGraphError(
-                        f"no cause {number} in {self.directory}, only 1 to "
-                        f"{len(self.causes)}: run "
+                        f"no cause {number} in {self.directory}, only 1 to {len(self.causes)}: run "
                         f"`pytest-torchgraph review --list {self.directory}`"
                     )
             targets &= {name for number in causes for name in self.causes[number - 1].words.files}
         if tests is not None:
             test_targets: set[str] = set()
             for test in tests:
+                # An update of a stranger may name any test; a refused one writes nothing.
                 targets_of_test = {
                     update.target
                     for update in self.updates
@@ -486,7 +503,7 @@ def _updates(
     def read(name: str) -> str | None:
         try:
             return read_text(inside(root / name, root))
-        except TorchGraphError:
+        except TorchGraphError:  # `Update.state` reports it
             return None
 
     differences: dict[tuple[object, ...], Difference] = {}
@@ -521,6 +538,7 @@ def _updates(
 
 
 def _why_none(directories: Sequence[Path]) -> str:
+    """Return why directories have no pending update, and what to do."""
     directory = shlex.join(map(str, directories))
     if any(file for directory in directories for file in directory.rglob("*.received.tgraph")):
         return (

@@ -192,6 +192,7 @@ def _sign(element: Element) -> str:
 
 
 def _finding(finding: Finding, drawing: Drawing | None) -> Data:
+    """Return the data of a finding: its text, and the `id`s of the boxes that show it."""
     head, _, further_lines = finding.to_text().partition("\n")
     sign, _, summary = head.partition(" ")
     return {
@@ -240,6 +241,7 @@ def collectives_data(capture: Capture) -> Data | None:
 
 
 def _row(collective: Collective) -> Data:
+    """Return the data of one collective, in the list of `collectives_data`."""
     return {
         "graph": collective.graph,
         "kind": collective.kind,
@@ -278,8 +280,7 @@ def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
 
 
 def cost_data(
-    graphs: Sequence[Graph],
-    by_module: Callable[[int | None], Mapping[str, Cost]],
+    graphs: Sequence[Graph], by_module: Callable[[int | None], Mapping[str, Cost]]
 ) -> Data | None:
     """Return the cost of a capture by module, with as much nesting as `MOST_MODULES` rows allow.
 
@@ -299,6 +300,7 @@ def cost_data(
 
     try:
         table = cost_table(graphs, by_module(None))
+        # The rows of all depths first: the totals and the number of omitted rows are theirs.
         rows = all_rows = table.rows
         depth = max(row.module.count(".") for row in all_rows)
         while len(rows) > MOST_MODULES and depth:
@@ -307,13 +309,14 @@ def cost_data(
             depth -= 1
     except CaptureError:
         return None
-    totals = all_rows[0]
+    totals = all_rows[0]  # of the whole model
     totals_text = [amount(totals.total, "FLOP")]
     if totals.recomputed:
         totals_text.append(f"{amount(totals.recomputed, 'FLOP')} recomputed")
     if totals.saved_bytes is not None:
         totals_text.append(f"{amount(totals.saved_bytes, 'B')} saved for backward")
     titles = [title for title, _ in table.figures]
+    # The table has its figures by column; `columns` has those of all rows, by row.
     columns = zip(*(figures for _, figures in table.figures), strict=True)
     listed_rows = [
         [row.module, row.nesting, *figures]

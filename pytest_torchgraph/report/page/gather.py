@@ -60,6 +60,7 @@ class Gatherer:
                 self._clear()
 
     def _collect(self, announced: Capture | Sequence[Capture]) -> None:
+        """Keep a capture, or the captures of `Ranks`; see `Context.notify`."""
         if isinstance(announced, Sequence):
             # Every rank was announced as a capture before. The page shows this capture only below
             # its ranks.
@@ -72,7 +73,7 @@ class Gatherer:
             self.captures.append(announced)
 
     def _unsent_parts(self, parts: Parts) -> Data:
-        """Return the parts that no earlier report of this process contains."""
+        """Return the parts that no earlier report of this process contains. Note them as sent."""
         new = {key: text for key, text in parts.texts.items() if key not in self.sent}
         self.sent |= new.keys()
         return new
@@ -184,6 +185,7 @@ def _grid(ranks: Ranks, classes: Sequence[Sequence[Capture]]) -> Data | None:
     if ranks.world_size > LARGEST_GRID:
         return None
     *outer, (across, width) = ranks.mesh.items()
+    # Ranks that were not captured are in no class, and have empty cells.
     class_names = {
         capture.rank: name_of(number)
         for number, equal_captures in enumerate(classes)
@@ -256,6 +258,7 @@ def merge_pages(pages: Sequence[Path]) -> tuple[Data, Parts]:
             raise TorchGraphError(f"{path}: this page is given {count} times: give it once")
     parts = Parts()
     runs = []
+    # All pages together may take as much memory as one: each leaves the rest to the next.
     for path in pages:
         data, page_parts = read_page(path, parts.most)
         parts.most = page_parts.most
@@ -280,7 +283,10 @@ def _tests_of(run: RunData) -> set[str]:
 
 
 def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData:
-    """Return the run with the page's path added to the ids of tests in `repeated_ids`."""
+    """Return the run with the page's path added to the ids of tests in `repeated_ids`.
+
+    The ids are the keys of most of its parts.
+    """
 
     def name(test: str) -> str:
         return f"{test} @ {page}" if test in repeated_ids else test
@@ -301,12 +307,18 @@ def _with_unique_ids(run: RunData, page: str, repeated_ids: set[str]) -> RunData
 
 
 def _search_text(test: str, text: str) -> str:
-    """Return the search text of a test, starting with the test id."""
+    """Return the search text of a test, starting with the test id, which may be new."""
     lines = text.splitlines()
     return text if lines[:1] == [test.lower()] else "\n".join([test.lower(), *lines])
 
 
 def _combine_runs(runs: Sequence[RunData], pages: Sequence[str]) -> RunData:
+    """Combine runs whose test ids are unique.
+
+    Args:
+        runs: the runs, at least one.
+        pages: the path of each page. A page that was itself merged keeps its own list (`shards`).
+    """
     versions = {
         name: " and ".join(filter(None, dict.fromkeys(run.versions[name] for run in runs)))
         for name in runs[0].versions
@@ -362,6 +374,12 @@ def _audit(runs: Sequence[RunData]) -> Data | None:
 
 
 def _baseline(baselines: Sequence[Data], facts: Iterable[str]) -> Data:
+    """Return the combined comparison with the baseline of all shards.
+
+    Args:
+        baselines: `baseline` of each audit that compared or recorded.
+        facts: the ids of the tests that ran in any of the runs.
+    """
     verdicts = [baseline["verdict"] for baseline in baselines if baseline["verdict"] is not None]
     return {
         "file": " and ".join(dict.fromkeys(baseline["file"] for baseline in baselines)),
@@ -424,6 +442,7 @@ def read_page(path: Path, most: int = MOST_BYTES) -> tuple[Data, Parts]:
                 "one version of pytest-torchgraph"
             )
         embedded = _PART.findall(text)
+        # Each beginning of a part must be one that matches as a whole.
         if len(embedded) != text.count(_PART.pattern.partition("(")[0]):
             raise ValueError("a part has markup")
         for key, part in embedded:

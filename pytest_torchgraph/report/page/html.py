@@ -78,8 +78,8 @@ def page(data: dict[str, Any], parts: Mapping[str, str]) -> str:
 
 def embedded(data: object) -> str:
     """Return `data` as JSON for embedding in a script element."""
-    # Lone surrogates cannot be encoded, so everything outside ASCII is escaped.
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    # Lone surrogates cannot be encoded, but `dumps` escapes everything outside ASCII.
+    text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c")  # no text can end the script element
 
 
@@ -88,12 +88,7 @@ def _constants() -> str:
     from ...render.colours import BORDER, HEAT_PAINTS, SHARES, STEP_LABELS, UNITS
 
     steps = [
-        {
-            "step": step,
-            "least": SHARES.get(step),
-            "fill": paint.fill,
-            "words": STEP_LABELS[step],
-        }
+        {"step": step, "least": SHARES.get(step), "fill": paint.fill, "words": STEP_LABELS[step]}
         for step, paint in HEAT_PAINTS.items()
     ]
     units = {NODE_KEYS[figure]: unit for figure, unit in UNITS.items()}
@@ -107,7 +102,10 @@ def _resource(name: str) -> str:
 Data = dict[str, Any]
 """Plain data: numbers, texts, lists and dictionaries with texts as keys."""
 
-DETAILS = ("message", "captures", "ranks", "differences", "pictures")
+PARTS = ("captures", "ranks", "differences", "pictures")
+"""Keys of a test's data. Each phase may append to their lists."""
+
+DETAILS = ("message", *PARTS)
 """Keys of a test's data that are stored in its part."""
 
 FORMAT = 3
@@ -136,8 +134,8 @@ class Parts:
 
     def add(self, data: object) -> str:
         """Store data and return their digest."""
-        # ASCII as in `embedded`, because `encode` raises for a lone surrogate.
-        text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).encode()
+        # ASCII, as in `embedded`.
+        text = json.dumps(data, separators=(",", ":")).encode()
         digest = _digest(text)
         if digest not in self.texts:
             # gzip stores the time by default: equal runs would have pages with different bytes.
@@ -154,6 +152,7 @@ class Parts:
         """
         # Only what base64 consists of: no text that ends a script element, and no line end.
         packed = base64.b64decode(part, validate=True)
+        # gzip; one byte more than allowed, so that a text that is too long is noticed.
         stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
         text = stream.decompress(packed, self.most + 1)
         self.most -= len(text)
@@ -205,6 +204,7 @@ def captures_of(test: Mapping[str, Any]) -> list[Data]:
 
 
 def _ranks_disagree(ranks: Mapping[str, Any]) -> bool:
+    """Return True if ranks deadlock, send without a receive, or order collectives dangerously."""
     dangers = (
         equal_ranks["order"]["danger"] for equal_ranks in ranks["classes"] if equal_ranks["order"]
     )
@@ -217,6 +217,7 @@ def search_text(test: Mapping[str, Any]) -> str:
 
 
 def _search_words(test: Mapping[str, Any]) -> Iterable[object]:
+    """Yield what a search finds a test by: its names, ops, places, reasons and findings."""
     yield test["id"]
     yield test["message"]
     for capture in captures_of(test):

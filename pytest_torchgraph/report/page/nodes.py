@@ -51,6 +51,7 @@ def path_ends(graph: Graph) -> tuple[str, frozenset[str]]:
         names = (node.name for node in graph.inputs if node.op == "tangent")
         return "tangent", frozenset(names)
     outputs = {node.name: node.result for node in graph.outputs}
+    # The loss is a floating-point scalar, if only one of the outputs is.
     floats = [
         name
         for name, result in outputs.items()
@@ -62,12 +63,17 @@ def path_ends(graph: Graph) -> tuple[str, frozenset[str]]:
 
 
 def _ids_in(drawing: Drawing | None) -> Callable[[str, bool], Ids]:
-    """Return a function that returns the `Ids` of a graph, by its drawn name and its side."""
+    """Return a function that returns the `Ids` of a graph, by its drawn name and its side.
+
+    Args:
+        drawing: the drawing; without one, no node has a box.
+    """
 
     def ids_of(graph: str, is_old: bool) -> Ids:
         def ids(node: Node) -> Sequence[str]:
             if drawing is None:
                 return []
+            # An old node with a partner is shown in the box of the new one, under another name.
             box = drawing.sides.before.boxes.get(node) if is_old else None
             return [box] if box else drawing.ids_of(graph, node.name, is_old=is_old)
 
@@ -95,6 +101,7 @@ def _unknown(graph: Graph) -> dict[str, int | None]:
 
 
 def _times(value: int | None, runs: int) -> int | None:
+    """Return a cost times a run count; `None` stays unknown."""
     return None if value is None else value * runs
 
 
@@ -149,6 +156,7 @@ def graph_data(graph: Graph, ids: Ids | None = None) -> Data:
         "refs": [[position_of[name] for name in dict.fromkeys(node.refs)] for node in graph.nodes],
         "after": [[position_of[ref.name] for ref in node.after] for node in graph.nodes],
         **{
+            # A node without an entry costs nothing.
             figure: [_times(node_costs.get(node.name, 0), graph.runs) for node in graph.nodes]
             for figure, node_costs in costs.items()
         },
@@ -160,6 +168,7 @@ def graph_data(graph: Graph, ids: Ids | None = None) -> Data:
 
 
 def _texts(node: Node) -> tuple[str, ...]:
+    """Return the texts of a node, in the order of `TEXTS`."""
     return (
         format_op(node.op),
         node.module,
@@ -193,6 +202,7 @@ def compared_data(diff: GraphDiff, drawing: Drawing | None = None) -> list[Data]
     for pair in diff.graphs:
         signs.update((id(old), SIGNS["changed"]) for old, _ in pair.changed)
         signs.update((id(old), SIGNS["rewired"]) for old, _ in pair.rewired)
+    # `matched` also yields the bodies of these pairs, which the picture does not show.
     differ = {(id(pair.before), id(pair.after)) for pair in diff.graphs}
     shown = [pair for pair in diff.origins.pairs if (id(pair[0]), id(pair[1])) in differ]
     ids = _ids_in(drawing)
@@ -205,6 +215,13 @@ def compared_data(diff: GraphDiff, drawing: Drawing | None = None) -> list[Data]
 def _compared(
     matched: Matched, signs: Mapping[int, str], ids: Callable[[str, bool], Ids] | None
 ) -> Data:
+    """Return the data of one pair, see `compared_data`.
+
+    Args:
+        matched: the pair, and the names of its matched nodes.
+        signs: the signs of differing old nodes, by `id(node)`.
+        ids: see `_ids_in`; `None` if no picture shows the pair.
+    """
     before, after, partners = matched
     # A picture shows both graphs under the name of the new one.
     shown = after or before
@@ -223,4 +240,5 @@ def _compared(
 
 
 def _numbers(nodes: Sequence[Node]) -> dict[str, int]:
+    """Return the position of each node, by name."""
     return {node.name: position for position, node in enumerate(nodes)}

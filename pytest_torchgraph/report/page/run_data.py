@@ -26,7 +26,7 @@ from ...words import counted, grouped, one_line
 from ..causes import PLUGIN, FailedComparisons
 from ..comparisons import Comparisons
 from ..surfaces import audit_document
-from .html import DETAILS, FORMAT, Data, Parts, search_text, summary
+from .html import DETAILS, FORMAT, PARTS, Data, Parts, search_text, summary
 
 RED = ("failed", "error", "crashed")
 """Outcomes of tests that failed."""
@@ -117,6 +117,7 @@ class RunData:
         """
         failed = {test["id"] for test in self.tests if test["outcome"] in RED}
         causes = self._causes(failed)
+        # The keys of `_RUN` are attributes of this class, several in one text.
         run = {name: getattr(self, name) for names in _RUN for name in names.split()}
         workers = "a worker" if self.crashed == 1 else f"{self.crashed} workers"
         return {
@@ -139,6 +140,7 @@ class RunData:
             AttributeError, TypeError, ValueError, LookupError: for a malformed page.
         """
         page: Data = decode(_PAGE, data, "page")
+        # The facts stay plain data, and are only checked here.
         run: Data = decode(_RUN, parts.get(page["run"]), "run")
         texts = decode(list[str], parts.get(page["search"]), "search")
         decode(dict[str, TestFacts], run["facts"], "facts")
@@ -154,6 +156,7 @@ class RunData:
         )
 
     def _about(self) -> str:
+        """Return the line about the run: versions, tests without graphs, merged pages."""
         about = ", ".join(f"{name} {version}" for name, version in self.versions.items() if version)
         if self.others:
             about += f"; {counted(self.others, 'further test')} without graphs"
@@ -169,6 +172,7 @@ class RunData:
         from ...graph.diff import cost_text
 
         try:
+            # A single failed comparison has causes only if another test failed.
             comparisons = self.comparisons
             causes = comparisons.every_cause if len(failed) > 1 else comparisons.causes
         except Exception:  # the terminal summary reports this error
@@ -176,8 +180,8 @@ class RunData:
         if not causes:
             return None
         return {
-            "heading": self.comparisons.heading(),
-            "releases": self.comparisons.releases(),
+            "heading": comparisons.heading(),
+            "releases": comparisons.releases(),
             "accept": self.accept,
             "list": [{**cause.to_json(), "costs": cost_text(cause.cost)} for cause in causes],
         }
@@ -197,9 +201,6 @@ class RunData:
 
 ATTRIBUTE = "torchgraph_page"
 """Report attribute with the data of its test: a dictionary with the keys in `PARTS`."""
-
-PARTS = ("captures", "ranks", "differences", "pictures")
-"""Keys of a test's data. Each phase may append to their lists."""
 
 
 class Page:
@@ -237,6 +238,7 @@ class Page:
         # pytest-xdist reports the test of a crashed worker itself, with `when` "???".
         crashed = report.when not in ("setup", "call", "teardown")
         if data is None and report.nodeid not in self.tests and not crashed:
+            # One of the three phases counts the test.
             self.others += report.when == "call"
             return
         if report.when == "setup" or crashed:  # a rerun replaces the earlier attempt
@@ -250,6 +252,7 @@ class Page:
                 test[part] += data.get(part, ())
         test["seconds"] += getattr(report, "duration", 0.0)
         outcome = "crashed" if crashed else self._outcome(report)
+        # A setup or teardown that passed says nothing about the test.
         if outcome != "passed" or report.when == "call":
             test["outcome"] = outcome
         if outcome in ("failed", "error", "crashed", "skipped", "xfailed"):
@@ -262,9 +265,12 @@ class Page:
             self._close(report.nodeid)
 
     def _open(self, report: pytest.TestReport) -> Data:
-        """Return the data of a test, to which the data of a phase can be added."""
+        """Return the data of a test, to which the data of a phase can be added.
+
+        A new test is added to `tests`. The details of a finished test are unpacked.
+        """
         test = self.tests.get(report.nodeid) or _new_test(report)
-        if "part" in test:  # already packed: restore the details
+        if "part" in test:
             test = {key: value for key, value in test.items() if key not in ("part", "facts")}
             test |= self.parts.get(self.tests[report.nodeid]["part"])
         self.tests[report.nodeid] = test
@@ -279,6 +285,7 @@ class Page:
         self.tests[test] = summary(data, self.parts.add({key: data[key] for key in DETAILS}))
 
     def _outcome(self, report: pytest.TestReport) -> str:
+        """Return the outcome of a phase, as in `_TEST`."""
         # The hook distinguishes xfail and xpass. `report.outcome` does not.
         status = self.config.hook.pytest_report_teststatus(report=report, config=self.config)
         category = str(status[0] if isinstance(status, tuple) else "")
@@ -301,6 +308,7 @@ class Page:
     def data(self) -> Data:
         """Return the data of the page. Large data are in `parts`."""
         outcome = outcome_of(self.config)
+        # A test of the audit used torch, even if no test captured anything.
         if outcome is not None and outcome.facts:
             self.torch = self.torch or torch_version()
         for test in self.tests:
@@ -331,6 +339,7 @@ class Page:
 
 
 def _new_test(report: pytest.TestReport) -> Data:
+    """Return the data of a test before its first phase."""
     path, line, _ = report.location
     return {
         "id": report.nodeid,
@@ -344,6 +353,7 @@ def _new_test(report: pytest.TestReport) -> Data:
 
 
 def _message(report: pytest.TestReport) -> str:
+    """Return the text of a failure, or the reason of a skip."""
     longrepr: Any = report.longrepr
     if isinstance(longrepr, tuple):  # a skip: file, line, reason
         return str(longrepr[2])

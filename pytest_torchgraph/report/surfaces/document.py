@@ -124,6 +124,7 @@ def audit_document(outcome: AuditOutcome) -> Data:
 
 
 def _cause(shared_cause: CauseOverTests) -> Data:
+    """Return one of `causes`; the module docstring lists the keys of this and the other parts."""
     cause = shared_cause.cause
     places = {facts.place_of(own_cause) for _, facts, own_cause in shared_cause.records}
     return {
@@ -236,6 +237,7 @@ def run_document(outcome: AuditOutcome, exit_status: int) -> Data:
 
 
 def _comparisons(config: pytest.Config) -> list[Data]:
+    """Return the causes of failed comparisons, with tests where a finding has files."""
     failed: FailedComparisons | None = config.pluginmanager.get_plugin(FAILED_COMPARISONS)
     if failed is None:
         return []

@@ -51,6 +51,7 @@ class Workspace:
         return self._path_of_file[file]
 
     def _paths(self, file: str) -> Iterator[str]:
+        """Yield the paths in the checkout that a file name of facts may mean; the first counts."""
         for home in (*map(str, self._homes), *filter(None, sys.path)):
             path = Path(os.path.realpath(Path(home, file)))
             if path.is_relative_to(self._root) and path.is_file():
@@ -112,6 +113,7 @@ def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
 
 
 def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
+    """Yield an annotation if the audit is incomplete, or if nothing was compared."""
     level: Level = "error" if outcome.mode == "check" else "warning"
     if outcome.broken:
         text = f"incomplete audit, so nothing was compared: {outcome.broken}"
@@ -123,6 +125,7 @@ def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
 
 
 def _worse(outcome: AuditOutcome) -> Iterator[Annotation]:
+    """Yield an annotation for each change for the worse."""
     title = f"worse than {outcome.file}"
     for change in changes_over_tests(outcome.verdict.worse if outcome.verdict else ()):
         yield Annotation(
@@ -131,6 +134,7 @@ def _worse(outcome: AuditOutcome) -> Iterator[Annotation]:
 
 
 def _causes(outcome: AuditOutcome) -> Iterator[Annotation]:
+    """Yield an annotation for each cause; for a recompile, at the line that created the guard."""
     for shared_cause in causes_over_tests(outcome.facts):
         guard = CodePlace.parse(shared_cause.cause.guard_place)
         place = guard if guard.file else shared_cause.place
@@ -139,16 +143,19 @@ def _causes(outcome: AuditOutcome) -> Iterator[Annotation]:
 
 
 def _with_tests(text: str, place: CodePlace, tests: Sequence[str]) -> str:
+    """Add the place, unless the text names it, and the tests."""
     if place.file and place.file not in text:
         text += f" ({place.shown})"
     return f"{text}\n{counted(len(tests), 'test')}: {list_some(tests, TESTS)}"
 
 
 def _data(text: str) -> str:
+    """Escape the text of a workflow command."""
     return printable(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
+    """Escape the value of a property of a workflow command."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
@@ -180,9 +187,9 @@ def summary(outcome: AuditOutcome, budget: int) -> list[str]:
     lines += [f"- {markdown_text(line)}" for line in _lines(outcome)]
     for number, line in enumerate(lines):
         budget -= len(line.encode("utf-8", "backslashreplace")) + 1
-        if budget < 0 and number < 3:
-            raise OSError("the file of the step summary is full")
         if budget < 0:
+            if number < 3:  # heading, empty line, and the first line of the audit
+                raise OSError("the file of the step summary is full")
             omitted = counted(len(lines) - number, "more line")
             note = f"{omitted} omitted: GitHub limits the size of a summary."
             return [*lines[:number], "", note]

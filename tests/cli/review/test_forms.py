@@ -275,7 +275,7 @@ def test_many_forms_are_counted(root: Path, run: Run) -> None:
 def test_lines_of_artifacts_hide_no_form(root: Path, run: Run) -> None:
     old, *new = (text(f"%y = aten.sub.Tensor({o}) {T}") for o in ("%x, %x", "%x, %z", "%z, %x"))
     for _ in range(2):
-        findings = [f for u in read_pending_or_none(root) for f in u.findings]
+        findings = [f for u in read_pending_or_none(root) for f in u.difference.findings]
         lines = {waiting.place_key(finding.places[0]): "one" for finding in findings}
         for name, graph in zip("ab", new, strict=True):
             leave(root, name, old, graph, lines=lines)
