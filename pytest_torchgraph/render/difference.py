@@ -162,9 +162,9 @@ def _whole_graph(pair: GraphPair) -> Box:
     graph = pair.after or pair.before
     assert graph is not None
     kind: MarkKind = "removed" if pair.after is None else "added"
+    kind = kind if pair.runs is None else "changed"
     lines = [f"{graph.kind} graph {graph.name}"]
     if graph.eager:
-        kind = kind if pair.runs is None else "changed"
         lines = eager_label(graph, None if pair.runs is None else pair.runs[0]).split(", ", 1)
         if graph.cause is not None:
             lines += [f"{graph.cause.file}:{graph.cause.line}", graph.cause.code.strip()]
