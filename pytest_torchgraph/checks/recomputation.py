@@ -59,6 +59,7 @@ def assert_recomputed(
     limits = {op: bounds(count, device) for op, count in expected.items()}
     if not exact:
         need_a_limit("assert_recomputed", limits.values())
+    # A step that is divided into several graphs is checked as a whole, as the entries are.
     graphs = joined(graphs).graphs
     entries_of_module = _entries_of_module(graphs, entries, module)
     problems: list[str] = []
@@ -186,7 +187,7 @@ def flops_of(entries: Iterable[Recomputed]) -> int:
     """
     total = 0
     for entry in entries:
-        if entry.counts:
+        if entry.counts:  # False for an op that autograd's formulas run again
             if entry.cost.flops is None:
                 raise CaptureError(
                     f"recomputed FLOPs are unknown: torch has no formula for {entry.op}, or a size "
@@ -242,7 +243,7 @@ def _entries_of_module(
     graphs: Sequence[Graph], entries: Sequence[Recomputed], module: str | None
 ) -> list[Recomputed]:
     """Return the entries with `counts` set, restricted to `module` if given."""
-    selected = selection(_forwards(graphs), None, module)
+    selected = selection(_forwards(graphs), None, module)  # refuses a module without an op
     return [
         entry
         for entry in entries
@@ -251,6 +252,7 @@ def _entries_of_module(
 
 
 def _need_ops(name: str, ops: Sequence[Any], module: str | None) -> None:
+    """Refuse a call that names neither an op nor a module."""
     if not ops and module is None:
         raise TypeError(f"{name}() checks nothing: pass an op, or module=")
 
@@ -266,6 +268,7 @@ def _calls(graphs: Sequence[Graph], op: Any, module: str | None = None) -> list[
     forwards = _forwards(graphs)
     calls = find_calls(forwards, op, selection(forwards, None, module))
     for call in calls:
+        # The graph of a body is none of the forwards.
         if not any(call.graph is graph for graph in forwards):
             raise CaptureError(
                 f"{call.op} runs inside a higher-order op ({call.graph.name}), where saved and "
@@ -304,6 +307,7 @@ def _produced_storages(
     wanted_results = {(id(call.graph), call.node.name) for call in calls}
     storages_found: dict[tuple[int, str], Node] = {}
     for graph in _forwards(graphs):
+        # The op of each projection. This op is left out, because its projections are the results.
         producers = {node.name: producer_of(graph, node) for node in graph.nodes if node.is_call}
         producers_of_results = {
             producer.name for producer in producers.values() if producer is not None
@@ -335,10 +339,12 @@ def _in_module(module: str | None) -> str:
 
 
 def _op_of(saved_value: KeptStorage) -> str:
+    """Return the op that computed a saved value."""
     return executed(producer_of(saved_value.graph, saved_value.node) or saved_value.node).op
 
 
 def _format_share(entries: Sequence[Recomputed], graphs: Sequence[Graph]) -> str:
+    """Return the FLOPs of recomputed ops for a message, "" if none are known."""
     flops = sum(entry.cost.flops or 0 for entry in entries)
     forward = _forward_flops(graphs)
     if not flops or not forward:

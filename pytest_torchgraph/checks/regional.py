@@ -29,7 +29,7 @@ _NEEDS_GRADIENT = re.compile(r"argument .*requires_grad was (?:False, is True|Tr
 
 @dataclass
 class _CompilationGroup:
-    """The compilations of one class's code.
+    """The compilations of one class's code. A frame is a compile id without its last number.
 
     Attributes:
         frames: by frame, and then by the compile id of a graph that ran, the blocks that the graph
@@ -103,12 +103,21 @@ def _not_compiled(
     blocks: Mapping[str, Any],
     model: Any,
 ) -> Iterator[str]:
+    """Yield lines about blocks that were not called through torch.compile, or ran eagerly.
+
+    Args:
+        record: the record of the watch.
+        callees: the compiled callables of each block, by path.
+        blocks: the modules of the blocks, by path.
+        model: the module that contains the blocks.
+    """
     uncalled = [path for path, block_callees in callees.items() if not block_callees]
     if uncalled:
         yield f"  {abridged(uncalled)}: not called through torch.compile"
         yield f"    {_why_uncalled(record, uncalled, blocks, model)}"
     eager: dict[str, list[str]] = {}
     for path, block_callees in callees.items():
+        # A call without a cause is a recompile limit outside this block's calls.
         calls = [call for call, cause in eager_calls_of(block_callees, record.recompiles) if cause]
         for call in calls:
             eager.setdefault(str(call), []).append(path)
@@ -136,6 +145,7 @@ def _why_uncalled(
             "graph_capture(model, ...).assert_repeated(...)"
         )
     classes = {type(blocks[path]).__name__: None for path in paths}
+    # diffusers' models name the classes that `compile_repeated_blocks` compiles.
     repeated_classes = getattr(model, "_repeated_blocks", None)
     if repeated_classes and classes.keys().isdisjoint(repeated_classes):
         return (
@@ -193,6 +203,7 @@ def _group_compilations(
 
 
 def _compilations(record: WatchRecord, compilations: Sequence[_CompilationGroup]) -> Iterator[str]:
+    """Yield lines about each compilation of the blocks: what it served, and what caused it."""
     recompile_of = {recompile.compile_id: recompile for recompile in record.recompiles}
     compilation_of = {str(compilation.id): compilation for compilation in record.compiled}
     for compilation_group in compilations:
@@ -222,6 +233,7 @@ def _explain_first_block(
     for guard in recompile.failed_guards:
         if not _NEEDS_GRADIENT.search(guard.words):
             continue
+        # The earlier compilation has the old value of `requires_grad`.
         pair = guard.compile_id, recompile.compile_id
         without_gradient, with_gradient = pair if "was False" in guard.words else pair[::-1]
         yield (

@@ -98,6 +98,7 @@ def _capture_rank(
     options: Mapping[str, Any],
 ) -> Capture:
     with fake_rank(rank, dimensions, device) as mesh:
+        # To notice that `build` replaces it.
         group = torch.distributed.group.WORLD
         try:
             target, args, kwargs = unpack_build_result(build(mesh))
@@ -170,6 +171,7 @@ def _refuse_reducer(error: Exception) -> None:
 
 
 def _note_rank(error: Exception, rank: int, dimensions: Mapping[str, int]) -> None:
+    """Add the rank to the message of an error."""
     add_note = getattr(error, "add_note", None)  # Python 3.11 or later
     if add_note is not None:
         position = format_mesh(coordinates(rank, dimensions))
@@ -271,6 +273,7 @@ def unpack_build_result(built: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any
 
 
 def _describe_type(built: Any) -> str:
+    """Return the type of a value; for a tuple, the types of its elements."""
     if isinstance(built, tuple):
         return f"({', '.join(type(element).__name__ for element in built)})"
     return type(built).__name__

@@ -250,8 +250,8 @@ class _CompilationGraphs:
         for number, text in enumerate(self.compiled.texts("post_grad") if self._is_read else ()):
             printed = read_printed(text)
             kind: GraphKind = "inference"
-            # Inductor prints no descriptions of inputs, but a post-grad graph has the input names of
-            # its AOTAutograd graph.
+            # Inductor prints no descriptions of inputs, but a post-grad graph has the names of the
+            # inputs of its AOTAutograd graph.
             for earlier in self._aot_printed:
                 if _input_names(earlier) == _input_names(printed):
                     describe_like(printed, earlier)
