@@ -82,9 +82,9 @@ def assert_budget(
             else:
                 largest = _most_saved(graphs)
             if name == "peak_bytes":
-                total_saved = saved_bytes(graphs)
                 problems.append(
-                    f"      of these, saved for the backward ({total_saved} bytes in total):"
+                    "      of these, saved for the backward "
+                    f"({saved_bytes(graphs)} bytes in total):"
                 )
             problems += [f"      {line}" for line in largest]
             if name == "peak_bytes":

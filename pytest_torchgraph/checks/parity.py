@@ -151,8 +151,8 @@ def _refuse_vacuous(
             f"nothing compared: {listed(nan_names)} {verb} only NaN. Use inputs and parameters "
             "that give finite numbers"
         )
-    _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)
-    _refuse_small("gradients", expected.grads, outcome.grads, rtol, atol)
+    _refuse_small("outputs", expected.outputs, outputs, rtol, atol)
+    _refuse_small("gradients", expected.grads, grads, rtol, atol)
 
 
 def first_difference(

@@ -82,7 +82,7 @@ def assert_recomputed(
             problems += _places(unmatched)
     if problems:
         title = f"ops recomputed in the backward differ{_in_module(module)}:"
-        counts = Counter({entry.op: 0 for entry in entries_of_module})
+        counts: Counter[str] = Counter()
         for entry in entries_of_module:
             counts[entry.op] += entry.times
         count_lines = [f"  {count:4} {op}" for op, count in counts.most_common()] or ["  nothing"]
@@ -109,9 +109,9 @@ def assert_not_recomputed(
     if unexpected:
         expectation = f"none of {', '.join(patterns)}" if ops else "nothing"
         location = f"the backward{_in_module(module)}"
-        first = f"unexpected recomputation in {location}: expected {expectation}, "
         lines = [
-            f"{first}found {_total_times(unexpected)}{_format_share(unexpected, graphs)}",
+            f"unexpected recomputation in {location}: expected {expectation}, "
+            f"found {_total_times(unexpected)}{_format_share(unexpected, graphs)}",
             *_places(unexpected),
         ]
         modules = {entry.original.module for entry in unexpected}

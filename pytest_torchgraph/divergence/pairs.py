@@ -112,6 +112,7 @@ class PairedValues:
 
 
 def _has_form(left: Any, right: torch.Tensor) -> bool:
+    """Return True for a dense tensor with the shape and dtype of another one."""
     return is_dense(left) and (left.shape, left.dtype) == (right.shape, right.dtype)
 
 
@@ -127,7 +128,7 @@ def _returns_operand(step: ValuedStep, key: Key, value: torch.Tensor) -> bool:
     An eager node with this value then corresponds to the operand, not to the node.
     """
     operands = [step.value(operand) for operand in step.operands(key)]
-    return any(is_dense(v) and v.dtype == value.dtype and is_close(v, value) for v in operands)
+    return any(_has_form(v, value) and is_close(v, value) for v in operands)
 
 
 def find_anchors(
@@ -174,11 +175,7 @@ def find_anchors(
         partner = paired.get(key)
         if partner is not None:
             eager_value = eager_step.value(partner)
-            if (
-                is_dense(eager_value)
-                and eager_value.dtype == value.dtype
-                and is_close(eager_value, value)
-            ):
+            if _has_form(eager_value, value) and is_close(eager_value, value):
                 agreeing[key] = partner
                 continue
         if (

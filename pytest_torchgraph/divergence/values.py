@@ -70,7 +70,7 @@ def distance(left: torch.Tensor, right: torch.Tensor) -> float:
     a, b = left.double(), right.double()
     # The difference of two infinities, or two NaNs, is NaN.
     is_equal = (a == b) | (a.isnan() & b.isnan())
-    differences = torch.where(is_equal, torch.zeros_like(a), (a - b).abs())
+    differences = (a - b).abs().masked_fill(is_equal, 0)
     differences = differences.nan_to_num(nan=math.inf, posinf=math.inf)
     return float(differences.max()) if differences.numel() else 0.0
 

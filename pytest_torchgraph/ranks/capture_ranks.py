@@ -189,10 +189,11 @@ def dimensions_and_options(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dic
         TypeError: if no dimension is given, an option is unknown, or a size is not an int.
         ValueError: if a size is below 1.
     """
-    options = {name: value for name, value in mesh.items() if name in OPTIONS}
+    options: dict[str, Any] = {}
     dimensions: dict[str, int] = {}
     for name, size in mesh.items():
         if name in OPTIONS:
+            options[name] = size
             continue
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(

@@ -267,8 +267,9 @@ def _split_sections(text: str) -> tuple[str, str, str, str]:
     for name, content in zip(names_and_contents[::2], names_and_contents[1::2], strict=True):
         content = _FILE.sub(lambda match: f'File "{relative(match[1])}"', content)
         sections.setdefault(name, []).append(" ".join(_ADDRESS.sub("", content).split()))
-    kind = _ADDRESS.sub("", next(iter(head.strip().splitlines()), "unknown")).rstrip(":")
-    rest = " ".join(" ".join(head.strip().splitlines()[1:]).split())
+    kind, *rest_lines = head.strip().splitlines() or ["unknown"]
+    kind = _ADDRESS.sub("", kind).rstrip(":")
+    rest = " ".join(" ".join(rest_lines).split())
     reason = " ".join(filter(None, [rest, *sections.get("Explanation", [])]))
     context = "; ".join(filter(None, sections.get("Developer debug context", [])))
     hints = [hint for hint in sections.get("Hint", []) if hint not in _NO_HINT]

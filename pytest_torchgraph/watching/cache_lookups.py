@@ -151,12 +151,12 @@ def bypasses_of(compiled: Iterable[Compilation]) -> tuple[CacheBypass, ...]:
 
 def _refused_ops(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ...]:
     """Return the ops that make an event a permanent bypass; without op, if no op is the cause."""
+    function = source_of(compilation)
     if event.state == "unsaved":
         reason = NO_OP_BACKWARD if event.backward else NO_OP
-        return (RefusedOp("", reason, "", source_of(compilation)),)
+        return (RefusedOp("", reason, "", function),)
     if event.cache != "aot" or event.state != "bypass":
         return ()
-    function = source_of(compilation)
     return tuple(op if op.source else op._replace(source=function) for op in event.refused)
 
 

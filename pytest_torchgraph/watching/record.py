@@ -297,7 +297,7 @@ class WatchRecord:
             callables=tuple(
                 callee for callee in self.callables if matches(callee.file, *callee.names)
             ),
-            part=", ".join([*([self.part] if self.part else []), *words]),
+            part=", ".join(filter(None, [self.part, *words])),
             compiled_in_all=self.compiled_in_all or tuple(map(_format_place, self.compiled)),
         )
 

@@ -196,10 +196,10 @@ def _complete(events: list[Event]) -> Iterator[Event]:
             case GraphBreakEvent():
                 event = replace(event, hand_over=captures and HAND_OVER in event.report)
             case CacheEvent():
-                # Inductor looks up the forward first.
-                is_second = event.cache == "inductor" and event.id in looked_up & with_backward
-                looked_up |= {event.id} if event.cache == "inductor" else set()
-                event = replace(event, backward=is_second)
+                if event.cache == "inductor":
+                    # Inductor looks up the forward first.
+                    event = replace(event, backward=event.id in looked_up & with_backward)
+                    looked_up.add(event.id)
                 if event.state == "bypass":
                     refused = RefusedOp("", clean(event.reason))
                     event = replace(event, reason=refused.reason, refused=(refused,))

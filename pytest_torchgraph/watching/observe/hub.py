@@ -401,8 +401,11 @@ class Hub:
                     r"(?s)^.*?Graph Break Reason: ([^\n]*:\n\n)?", "", event.report
                 )
             case GraphPrinted() if event.stage == "dynamo":
-                files, env = torch_private.traced_files(), torch_private.shape_env()
-                event = replace(event, files=files, shape_env=env)
+                event = replace(
+                    event,
+                    files=torch_private.traced_files(),
+                    shape_env=torch_private.shape_env(),
+                )
             case GuardsFailed():
                 miss = torch_private.cache_miss()
                 event = replace(
@@ -493,8 +496,9 @@ class Hub:
     def _record_unsaved(self, compile_id: Any, backward: bool) -> None:
         id = None
         if compile_id is not None:
-            frame, number = compile_id.frame_id, compile_id.frame_compile_id
-            id = CompileId(compile_id.compiled_autograd_id, frame, number)
+            id = CompileId(
+                compile_id.compiled_autograd_id, compile_id.frame_id, compile_id.frame_compile_id
+            )
         self._publish(CacheEvent(id, 0, "aot", "unsaved", backward))
 
     def _count_capture(self, number: int, call: Any) -> Any:
