@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -73,6 +73,51 @@ class Pair(NamedTuple):
     eager_key: Key
     region: Region
     eager_region: Region
+
+
+class _Formula(NamedTuple):
+    """A value as it is computed by the nodes of a region.
+
+    Attributes:
+        step, key: the value, and the step that contains it.
+        inputs: the values at the boundary of the region.
+        nodes: the nodes of the region.
+        budget: the limits.
+    """
+
+    step: ValuedStep
+    key: Key
+    inputs: Mapping[Key, Any]
+    nodes: tuple[Key, ...]
+    budget: Budget
+
+    def evaluate(self, *, double: bool = False) -> Any:
+        """Return the value, computed in float64 if `double`."""
+        return self.step.evaluate(self.key, self.inputs, self.nodes, self.budget, double=double)
+
+
+def _magnified_rounding(
+    sides: Sequence[_Formula], exact: Sequence[torch.Tensor], resolution: float
+) -> float:
+    """Return how far the rounding of inputs may move the values of two formulas.
+
+    Args:
+        sides: the formulas.
+        exact: their values in float64.
+        resolution: the resolution of the inputs.
+    """
+    effects = [0.0]
+    for side, result in zip(sides, exact, strict=True):
+        inputs = {k: jittered(value) for k, value in side.inputs.items()}
+        # A cancelling sum magnifies the rounding of its inputs: not a different formula.
+        effects.append(distance(side._replace(inputs=inputs).evaluate(double=True), result))
+        # A gradient that cancels everywhere consists of its operands' rounding errors.
+        effects += [
+            resolution * scale(value)
+            for value in side.inputs.values()
+            if is_dense(value) and value.is_floating_point()
+        ]
+    return max(effects)
 
 
 class Judge:
@@ -218,6 +263,7 @@ class Judge:
         return self._judged_cases[case]
 
     def _compare(self, pair: Pair, *, shares_cut: bool) -> Judgement | None:
+        """Recompute both values, and judge them; see `compare`, which keeps the result."""
         key, eager_key, other_region, eager_region = pair
         eager_step, other = self.eager.step, self.other
         other_inputs = {
@@ -225,11 +271,13 @@ class Judge:
             for k in other_region.boundary
         }
         eager_inputs = {k: eager_step.value(k) for k in eager_region.boundary}
+        sides = (
+            _Formula(eager_step, eager_key, eager_inputs, eager_region.nodes, self._budget),
+            _Formula(other, key, other_inputs, other_region.nodes, self._budget),
+        )
         value = eager_step.value(eager_key)
         try:
-            local = other.evaluate(
-                key, other_inputs, other_region.nodes, self._budget, double=False
-            )
+            local = sides[1].evaluate()
         except Exception:
             return None
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
@@ -242,98 +290,63 @@ class Judge:
             if k in self.agreeing and is_close(eager_step.value(self.agreeing[k]), other.value(k))
         )
         other_region = Region(boundary, other_region.nodes)
+        verdict = Judgement(key, eager_key, "rounding", other_region, eager_region)
         if is_same(local, value):
-            return Judgement(key, eager_key, "rounding", other_region, eager_region)
-
-        def verdict(
-            kind: Kind, size: float, rounding: float = 0.0, ratio: float = 0.0
-        ) -> Judgement:
-            return Judgement(
-                key, eager_key, kind, other_region, eager_region, size, rounding, ratio
-            )
-
+            return verdict
         try:
-            exact = eager_step.evaluate(
-                eager_key, eager_inputs, eager_region.nodes, self._budget, double=True
-            )
-            exact_other = other.evaluate(
-                key, other_inputs, other_region.nodes, self._budget, double=True
-            )
+            exact, exact_other = (side.evaluate(double=True) for side in sides)
         except Exception:  # an op without float64
             exact = exact_other = None
-        draws = self._is_random(key, eager_key)
         # Integers, bools and values with another dtype have no rounding: any difference counts,
         # unless the formulas agree in float64, so that only their inputs were rounded.
         if not value.is_floating_point() or local.dtype != value.dtype:
             if is_dense(exact) and is_dense(exact_other) and bool(torch.equal(exact, exact_other)):
-                return verdict("rounding", 0.0)
-            kind: Kind = "random" if draws else "formula"
+                return verdict
+            kind: Kind = "random" if self._is_random(key, eager_key) else "formula"
             if self._reads_other_operands(pair):
                 kind = "operand"
-            return verdict(kind, _relative(distance(value, local), value), 0.0, math.inf)
+            size = _relative(distance(value, local), value)
+            return replace(verdict, kind=kind, size=size, ratio=math.inf)
         if not is_dense(exact) or not is_dense(exact_other) or exact.shape != exact_other.shape:
             return None
-        resolution = self._resolution(
-            value.dtype, other_region, eager_region, shares_cut=shares_cut
-        )
+        resolution = self._resolution(value.dtype, verdict, shares_cut=shares_cut)
         difference, eager_error = distance(exact, exact_other), distance(value, exact)
         # `floor` is the rounding to expect. Eager's own error may be 0 by chance, but rounding to
         # the nearest number may move a value by half of the resolution. (1e-300 replaces 0, by
         # which nothing can be divided.)
         floor = max(eager_error, resolution * max(scale(value), 1e-300) * 0.5, 1e-300)
-        ratio = difference / floor
         # From equal values, formulas that are equal in exact arithmetic differ in float64 only by
         # the rounding of float64.
         least = 1e-9 * max(scale(exact), 1e-300) if shares_cut else _MIN_RATIO_UNSHARED * floor
+        if difference > least and difference / floor > _MIN_RATIO:
+            # Only now, because it runs both formulas once more.
+            floor = max(floor, _magnified_rounding(sides, (exact, exact_other), resolution))
+        ratio = difference / floor
         if difference > least and ratio > _MIN_RATIO:
-            # A cancelling sum magnifies the rounding of its inputs: not a different formula.
-            floor = max(
-                floor,
-                self._jitter_effect(eager_step, eager_key, eager_inputs, eager_region, exact),
-                self._jitter_effect(other, key, other_inputs, other_region, exact_other),
-            )
-            # A gradient that cancels everywhere consists of its operands' rounding errors.
-            boundary_values = [
-                v for v in (*other_inputs.values(), *eager_inputs.values()) if is_dense(v)
-            ]
-            largest = max((scale(v) for v in boundary_values if v.is_floating_point()), default=0.0)
-            floor = max(floor, resolution * largest)
-            ratio = difference / floor
-        if difference > least and ratio > _MIN_RATIO:
-            kind = "formula"
-            if self._reads_other_operands(pair):
-                kind = "operand"
-            elif draws and ratio > _MIN_RATIO_RANDOM:
-                kind = "random"
-            elif self._same_call(pair):
-                kind = "state"
-        else:
-            kind = "rounding"
+            verdict = replace(verdict, kind=self._kind_of(pair, ratio))
         reference = exact if scale(exact) else value
-        rounding = _relative(eager_error, reference)
-        return verdict(kind, _relative(difference, reference), rounding, ratio)
+        return replace(
+            verdict,
+            size=_relative(difference, reference),
+            rounding=_relative(eager_error, reference),
+            ratio=ratio,
+        )
 
-    def _jitter_effect(
-        self,
-        step: ValuedStep,
-        key: Key,
-        inputs: Mapping[Key, Any],
-        part: Region,
-        exact: torch.Tensor,
-    ) -> float:
-        """Return how far a value moves if the inputs of its region move by their rounding."""
-        moved = {k: jittered(value) for k, value in inputs.items()}
-        perturbed = step.evaluate(key, moved, part.nodes, self._budget, double=True)
-        return distance(perturbed, exact)
+    def _kind_of(self, pair: Pair, ratio: float) -> Kind:
+        """Return in which way two floating-point values differ, if not by rounding."""
+        if self._reads_other_operands(pair):
+            return "operand"
+        if ratio > _MIN_RATIO_RANDOM and self._is_random(pair.key, pair.eager_key):
+            return "random"
+        return "state" if self._same_call(pair) else "formula"
 
-    def _resolution(
-        self, dtype: torch.dtype, other_region: Region, eager_region: Region, *, shares_cut: bool
-    ) -> float:
+    def _resolution(self, dtype: torch.dtype, verdict: Judgement, *, shares_cut: bool) -> float:
         """Return the coarsest resolution to which two values of a dtype may have been rounded."""
         dtypes = {dtype}
+        regions = (self.other, verdict.region), (self.eager.step, verdict.eager_region)
         # A single op on each side, from equal values, rounds only its result.
-        if not shares_cut or len(other_region.nodes) + len(eager_region.nodes) > 2:
-            for step, part in ((self.other, other_region), (self.eager.step, eager_region)):
+        if not shares_cut or sum(len(part.nodes) for _, part in regions) > 2:
+            for step, part in regions:
                 values = (step.value(k) for k in (*part.nodes, *part.boundary))
                 dtypes.update(v.dtype for v in values if isinstance(v, torch.Tensor))
         return max(torch.finfo(d).eps for d in dtypes if d == dtype or d in LOWER_DTYPES)
@@ -520,11 +533,13 @@ class Suspects:
             if eager_region is None:
                 continue
             cut_eager = {first(k) for k in eager_region.boundary}
-            other_cut = {k for k in cut if not self._eager.is_input(k)}
-            eager_cut = {k for k in cut_eager if not self._eager.is_input(k)}
-            # If each side starts from a value that the other one does not use, the candidate is
-            # probably another value, which eager computes elsewhere.
-            moved = other_cut != eager_cut and not (cut_eager <= cut or cut <= cut_eager)
+            # If each side starts from a value that the other side does not use, the candidate is
+            # probably another value. Inputs alone do not show that: every region ends at them.
+            moved = not (
+                cut_eager <= cut
+                or cut <= cut_eager
+                or all(map(self._eager.is_input, cut ^ cut_eager))
+            )
             if moved and not self._may_move(key, eager):
                 continue
             pair = Pair(key, eager, other_region, eager_region)

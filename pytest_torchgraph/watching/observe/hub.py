@@ -309,8 +309,12 @@ class Hub:
             group: Counter(values) for group, values in torch_private.get("counters").items()
         }
         executed = self._executions.counts()
-        names = frozenset(graph.name for graph in executed)
-        return State(executed, counters, self._callables.table(), names)
+        return State(
+            executed,
+            counters,
+            self._callables.table(),
+            compiled=frozenset(graph.name for graph in executed),
+        )
 
     # -- observers -------------------------------------------------------------------------------
 
@@ -418,8 +422,9 @@ class Hub:
                     },
                 )
             case SizeFixed():
-                lines = tuple(GuardLine(*line) for line in torch_private.traced_lines())
-                event = replace(event, stack=lines)
+                event = replace(
+                    event, stack=tuple(GuardLine(*line) for line in torch_private.traced_lines())
+                )
                 compile_id = torch_private.get("compile_id")()  # the object, which an entry has too
                 sizes = self._fixed.setdefault(id(compile_id), (compile_id, {}))[1]
                 sizes.update(dict.fromkeys(event.sources, event))
