@@ -341,14 +341,15 @@ class KernelChecks(Subject):
         if len(groups) != count:
             lines = [f"distinct graphs: expected {count}, found {len(groups)}"]
             for group in groups:
+                example = group[0]
                 names = listed((graph.name for graph in group), 8)
-                inputs = ", ".join(_format_inputs(group[0])[:6])
+                inputs = ", ".join(_format_inputs(example)[:6])
                 lines.append(
-                    f"  {names}: {group[0].kind}, {len(group[0].nodes)} nodes, inputs {inputs}"
+                    f"  {names}: {example.kind}, {len(example.nodes)} nodes, inputs {inputs}"
                 )
                 # Compare with the first group of the same kind, unless this is it.
-                first = next(g for g, *_ in groups if g.kind == group[0].kind)
-                if first is not group[0]:
+                first = next(g for g, *_ in groups if g.kind == example.kind)
+                if first is not example:
                     from ..graph.diff import diff_graphs
 
                     heading = diff_graphs([first], group[:1]).heading()

@@ -503,8 +503,9 @@ def _tensor_difference(
     if group != "outputs" and captured.keys() != eager.keys():
         return Unequal(f"{group}: {_only_in_one(captured, eager)}")
     for name, tensor in captured.items():
+        expected = eager[name]
         # One object: neither run changed it.
-        if group == "state" and (tensor is eager[name] or tensor.is_meta):
+        if group == "state" and (tensor is expected or tensor.is_meta):
             continue
         label = f"gradient of {name!r}" if group == "gradients" else name
         if tensor.is_meta:
@@ -517,14 +518,14 @@ def _tensor_difference(
             # Two jagged tensors with equal offsets of their own have different symbolic shapes.
             if not tensor.is_nested or tensor.layout is not torch.jagged:
                 torch.testing.assert_close(
-                    tensor, eager[name], rtol=relative, atol=allowed, equal_nan=True
+                    tensor, expected, rtol=relative, atol=allowed, equal_nan=True
                 )
         except AssertionError as error:
             when = "after the call, " if group == "state" else ""
             problem = f"{when}{label} differs from the eager run:\n{error}"
-            return Unequal(problem, group, name, eager[name], tensor)
-        if problem := _subclass_difference(label, eager[name], tensor, relative, allowed):
-            return Unequal(problem, group, name, eager[name], tensor)
+            return Unequal(problem, group, name, expected, tensor)
+        if problem := _subclass_difference(label, expected, tensor, relative, allowed):
+            return Unequal(problem, group, name, expected, tensor)
     return None
 
 

@@ -38,22 +38,8 @@ def eager_side(eager_run: EagerRun, expected: Any, budget: Budget) -> ValuedStep
     Raises:
         NotFollowedError: if the ops cannot run one by one, or produce another outcome.
     """
-    recorded: list[tuple[Built, Run]] = []
-
-    def how(step: Run) -> None:
-        # `keep_constants`: the graphs run a second time, so they need the constants' values.
-        captured = Dispatch().capture(step, CanonicalNames(), keep_constants=True)
-        graphs = captured.graphs() if callable(captured.graphs) else captured.graphs
-        assert isinstance(graphs, Built)
-        recorded.append((graphs, step))
-
-    try:
-        eager_run.run(how)
-    except CaptureError as error:
-        # The rest of the message suggests remedies for a capture via 'dispatch'.
-        reason = " ".join(str(error).split()).partition(". ")[0]
-        raise NotFollowedError(f"the eager run cannot be recorded op by op: {reason}") from error
-    (built, step), named = recorded[0], eager_run.invocation.named
+    built, step = _record_ops(eager_run)
+    named = eager_run.invocation.named
     tensors: dict[str, Any] = dict(built.constants)
     for tensor in named.all_tensors():
         input_name = named.tensors.get(id(tensor))
@@ -89,6 +75,30 @@ def eager_side(eager_run: EagerRun, expected: Any, budget: Budget) -> ValuedStep
                 "one by one"
             )
     return ValuedStep(sides)
+
+
+def _record_ops(eager_run: EagerRun) -> tuple[Built, Run]:
+    """Run the target eagerly, and return the graphs of its ops and the step that ran.
+
+    Raises:
+        NotFollowedError: if the ops cannot be recorded.
+    """
+    recorded: list[tuple[Built, Run]] = []
+
+    def how(step: Run) -> None:
+        # `keep_constants`: the graphs run a second time, so they need the constants' values.
+        captured = Dispatch().capture(step, CanonicalNames(), keep_constants=True)
+        graphs = captured.graphs() if callable(captured.graphs) else captured.graphs
+        assert isinstance(graphs, Built)
+        recorded.append((graphs, step))
+
+    try:
+        eager_run.run(how)
+    except CaptureError as error:
+        # The rest of the message suggests remedies for a capture via 'dispatch'.
+        reason = " ".join(str(error).split()).partition(". ")[0]
+        raise NotFollowedError(f"the eager run cannot be recorded op by op: {reason}") from error
+    return recorded[0]
 
 
 def _flat(value: Any) -> Sequence[Any]:

@@ -289,13 +289,14 @@ def _describe_verdict(
     origins = {(original_op(after.fx(key)), after.fx(key).meta.get("seq_nr")) for key in region}
     is_small = len(nodes) <= _MAX_SURE_NODES or len(origins) == 1
     value, other_value = before.value(verdict.eager), after.value(verdict.key)
+    graph = after.graphs[verdict.key[0]].graph
     return Divergence(
         stage,
         verdict.kind,
         nodes,
         eager_nodes,
         module=next((node.module for node in places if node.module), ""),
-        graph=after.graphs[verdict.key[0]].graph.name,
+        graph=graph.name,
         source=next((node.source for node in places if node.source is not None), None),
         size=verdict.size,
         rounding=verdict.rounding,
@@ -310,7 +311,7 @@ def _describe_verdict(
             _format_calls(shown[0], eager, certain),
             _format_calls(shown[1], after, region),
         ),
-        drawn=after.graphs[verdict.key[0]].graph,
+        drawn=graph,
     )
 
 
