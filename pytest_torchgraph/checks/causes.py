@@ -280,6 +280,7 @@ class LineTracer:
         return self._step
 
     def _compare_marks(self) -> None:
+        """Note the current line for each value that has changed since the last comparison."""
         for number, probe in enumerate(self._probes):
             mark = probe()
             if mark != self._marks[number]:
@@ -351,6 +352,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _check_writes(
         self, func: Any, cloned_arguments: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
+        """Report each argument that the op has changed without declaring it."""
         declared = {argument.name for argument in func._schema.arguments if argument.is_write}
         names = [argument.name for argument in func._schema.arguments]
         # Arguments in `kwargs`, and defaults, are not in `args`.
@@ -444,6 +446,7 @@ def _equal_tensors(a: Any, b: Any) -> bool:
 def _differing_properties(
     claimed: torch.Tensor, actual: torch.Tensor
 ) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name and both values of each property that differs, as far as they can be compared."""
     if claimed.dtype != actual.dtype:
         yield "dtype", claimed.dtype, actual.dtype
     if claimed.device.type != actual.device.type:

@@ -192,6 +192,7 @@ def is_recompile_within(recompile: Recompile, within: Any) -> bool:
 
 
 def _format_break(number: int, graph_break: GraphBreak) -> str:
+    """Return the numbered lines about a graph break, with its callers."""
     lines = [
         f"  {number}. {graph_break.file}:{graph_break.line} in {graph_break.function}: "
         f"{graph_break.code}",

@@ -446,6 +446,7 @@ def _full_name(kind: type) -> str:
 
 
 def _with_article(kind: type) -> str:
+    """Return the name of a type for a message: "a list", "an int", "None"."""
     name = "tensor" if kind is torch.Tensor else kind.__name__
     if name == "NoneType":
         return "None"

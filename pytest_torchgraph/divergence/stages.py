@@ -349,6 +349,7 @@ def _has_number(node: Node) -> bool:
 
 
 def _format_call(key: Key, step: ValuedStep) -> str:
+    """Format a node as a call, with the inputs that its operands are views of."""
     node = step.node(key)
     arguments = [format_arg(arg) for arg in node.args]
     arguments += [f"{format_key(name)}={format_arg(arg)}" for name, arg in node.kwargs.items()]

@@ -333,6 +333,7 @@ def _attribute(module: torch.fx.GraphModule, path: str, double: bool) -> Any:
 
 
 def _call(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the function or the method of a node. Graphs of ops call no module."""
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     function: Callable[..., Any] = node.target  # type: ignore[assignment]

@@ -97,6 +97,7 @@ def _capture_rank(
     device: str,
     options: Mapping[str, Any],
 ) -> Capture:
+    """Capture one rank. See `capture_ranks` for the arguments and exceptions."""
     with fake_rank(rank, dimensions, device) as mesh:
         # To notice that `build` replaces it.
         group = torch.distributed.group.WORLD

@@ -287,6 +287,7 @@ def page_data(diff: RunDiff) -> dict[str, Any]:
 
 
 def _page_row(cause: RunCause) -> dict[str, Any]:
+    """Return a cause as a row of the page, which has the data of a finding."""
     finding = cause.finding
     # The text of a graph break says more: what is not compared because of it.
     text = _with_ops(cause, None)

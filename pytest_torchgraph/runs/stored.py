@@ -460,6 +460,11 @@ def merge_runs(directories: Sequence[Path], output: Path) -> SavedRun:
 
 
 def _facts_files(directory: Path) -> list[Path]:
+    """Return the files with facts, empty if no test was saved.
+
+    Raises:
+        GraphFormatError: if a directory of the run is a link.
+    """
     folder = directory / _FACTS
     for each in (folder, directory / _GRAPHS):
         if each.is_symlink():
@@ -468,6 +473,11 @@ def _facts_files(directory: Path) -> list[Path]:
 
 
 def _read(path: Path) -> str:
+    """Return the text of a file of a saved run.
+
+    Raises:
+        GraphFormatError: if it is a link, missing, or not UTF-8.
+    """
     if path.is_symlink():
         raise GraphFormatError("a link, not a file of a saved run", path=str(path))
     try:
@@ -486,6 +496,16 @@ def _json(text: str, path: Path, line: int = 1) -> Any:
 
 
 def _decoded(hint: Any, data: Any, path: Path, line: int = 1) -> Any:
+    """Return JSON data as a value of a type; see `files.decode`.
+
+    Args:
+        hint: the type, or a dict of types by key.
+        data: the data.
+        path, line: where it was read, for the message.
+
+    Raises:
+        GraphFormatError: if the data has another form.
+    """
     try:
         return decode(hint, data)
     except (TypeError, ValueError, KeyError) as error:

@@ -163,6 +163,7 @@ def is_in_function(frame: Source, graph_break: GraphBreak) -> bool:
 
 
 def _read_event(event: GraphBreakEvent) -> BreakReport:
+    """Parse an observed graph break: its report, module and stack."""
     # A module that was on the stack at an earlier graph break has no path.
     module = "" if STACK_VALUE in event.module else module_fqn(event.module)
     report = read_report(event.report)._replace(module=module)

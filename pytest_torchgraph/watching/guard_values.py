@@ -168,6 +168,7 @@ _FUNCTIONS: dict[str, Any] = {"type": type, "len": length, "list": _keys}
 
 
 def _read_item(owner: Any, key: Any) -> Any:
+    """Return an item of a built-in container, or of an instance of a subclass, or `UNKNOWN`."""
     with contextlib.suppress(LookupError, TypeError):
         if _is(owner, dict):
             return dict.get(owner, key, UNKNOWN)  # owner[key] would call __missing__

@@ -322,6 +322,7 @@ def skips_of(
 
 
 def _skip(text: str, compile_id: str) -> CudagraphSkip:
+    """Split torch's text about a skipped CUDA graph into the reason and the user's line."""
     reason, *stack = _STACK.split(text.strip(), maxsplit=1)
     source = from_stack_trace(stack[0]) if stack else None
     while reason.startswith(_PREFIX):  # torch may put it before a reason that has it already

@@ -157,6 +157,7 @@ def _describe_recapture(compiled: Compilation) -> Recompile:
 
 
 def _describe_cache_miss(miss: str) -> FailedGuard:
+    """Describe why a backward in compiled autograd's cache does not fit, as a failed guard."""
     (compile_id, text), *_ = _ID.findall(miss)
     words = text.strip().removeprefix("Cache miss due to ")
     if _CHANGED_NODE.match(words):

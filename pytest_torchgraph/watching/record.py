@@ -217,6 +217,7 @@ class WatchRecord:
 
     @cached_property
     def _runs_by_name(self) -> dict[tuple[str, str], list[tuple[CountedGraph, int]]]:
+        """The run counts of graphs that were compiled in the watch, by id and part."""
         return grouped(
             ((run.id, run.part), (run, count))
             for run, count in self.runs.items()
@@ -267,6 +268,7 @@ class WatchRecord:
         """
 
         def matches(file: str, *names: str) -> bool:
+            # A glob for a qualified name, or for its last part.
             named = function is None or any(
                 fnmatchcase(name, function) or fnmatchcase(name.rpartition(".")[2], function)
                 for name in names

@@ -194,6 +194,7 @@ def code_key(code: CodeType) -> CodeKey:
 
 
 def _last_line(code: CodeType) -> int:
+    """Return the last line of a function, with the functions inside it."""
     # A nested function may end after the last line of its parent's own bytecode.
     nested = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     lines = [line for *_, line in code.co_lines() if line is not None]

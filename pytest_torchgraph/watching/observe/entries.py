@@ -217,12 +217,12 @@ class CompiledCallables:
 
         def entered() -> Any:
             caller = sys._getframe(1)
-            if caller.f_code.co_name != WRAPPER:
+            if caller.f_code.co_name != WRAPPER:  # torch calls `original` elsewhere too
                 return original()
             try:
                 variables = caller.f_locals
                 cleanups = variables.get("cleanups")
-                callee = by_id.get(id(variables.get("fn")))
+                callee = by_id.get(id(variables.get("fn")))  # `None` at its first call
                 outer = local.hit.__self__
                 if not outer.judged_at_end:  # then it is `last`, which this call reuses
                     self._judge_at_end(outer)
@@ -420,6 +420,7 @@ class CompiledCallables:
         self._references.pop(key, None)
 
     def _drop_ended_threads(self) -> None:
+        """Judge the last calls of threads that have ended, and forget the threads."""
         for thread in list(self._threads):
             if thread.alive() is None:
                 self._judge_last(thread)

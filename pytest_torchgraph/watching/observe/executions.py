@@ -223,6 +223,7 @@ def _find_autograd_functions(call: Any) -> list[Any]:
 
 
 def _location(code: CodeType | None) -> tuple[str, str, int]:
+    """Return function, file and first line of a code object, empty if unknown."""
     if code is None:
         return "", "", 0
     return original_name(code.co_name), code.co_filename, code.co_firstlineno

@@ -305,6 +305,7 @@ class Hub:
         self._names.update(NAMES if with_graphs else NAMES_WITHOUT_GRAPHS)
 
     def _state(self) -> State:
+        """Return copies of all counts as they are now."""
         counters = {
             group: Counter(values) for group, values in torch_private.get("counters").items()
         }
@@ -319,6 +320,7 @@ class Hub:
     # -- observers -------------------------------------------------------------------------------
 
     def _install(self) -> None:
+        """Install all observers. `self._installed` removes them."""
         torch_private.leave_alone(*SKIPPED_BY_DYNAMO)
         self._callables = CompiledCallables(self._executions, self._failed)
         with contextlib.ExitStack() as stack:
@@ -463,6 +465,7 @@ class Hub:
 
     @report_errors
     def _skipped(self, reason: str, frame: Any) -> None:
+        """Record a frame that Dynamo leaves to the interpreter."""
         self._callables.skipped(reason, frame)
         code = frame.f_code
         # The only frames that Dynamo gives up without a compile id, so its trace omits them.
@@ -499,6 +502,7 @@ class Hub:
 
     @report_errors
     def _record_unsaved(self, compile_id: Any, backward: bool) -> None:
+        """Record compiled code that AOTAutograd does not save, because a graph has no op."""
         id = None
         if compile_id is not None:
             id = CompileId(

@@ -338,6 +338,7 @@ def _printed(stage: str) -> _Reader:
 
 
 def _started(record: _TraceRecord) -> Event:
+    """Return that Dynamo began to trace a frame. Releases of torch place the stack differently."""
     stack = record.metadata.get("stack") or record.fields.get("stack") or [{}]
     frame = stack[-1]  # the frame that Dynamo traces
     function, line = str(frame.get("name", "")), int(frame.get("line", 0))
@@ -399,6 +400,8 @@ def _backward_finished(record: _TraceRecord) -> Event | None:
 
 
 def _looked_up(cache: Any, state: Any) -> _Reader:
+    """Return the reader of a lookup; see `CacheEvent` for `cache` and `state`."""
+
     def reader(record: _TraceRecord) -> Event:
         fields = json.loads(record.payload or "{}")
         return CacheEvent(
