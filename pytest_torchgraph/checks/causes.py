@@ -140,6 +140,7 @@ def _explain_nondeterminism(
         explained: True if another cause was found.
     """
     size_text = ""
+    # Here, both runs are eager.
     first, second = eager_difference.eager, eager_difference.captured
     pair = None if first is None or second is None else (first, second)
     if pair and pair[0].is_floating_point() and pair[0].shape == pair[1].shape:

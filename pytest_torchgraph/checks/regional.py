@@ -56,7 +56,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
     """See `Capture.assert_compiled_once`."""
     need_count("kinds", kinds)
     record = capture.watched
-    if record is None or record.log is not None:
+    if record is None or record.log is not None:  # a log shows no calls
         raise CaptureError(
             f"assert_compiled_once is not available via {capture.via!r}: use it on `with "
             f"graph_capture.watch() as seen:` or steady(...), or call assert_repeated({glob!r}) on "
@@ -74,7 +74,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
         raise AssertionError("\n".join(lines))
     compilation.need_device(capture)
     compilations = _group_compilations(record, callees)
-    count = sum(len(compilation.largest_frame) for compilation in compilations)
+    count = sum(len(group.largest_frame) for group in compilations)
     if count > kinds:
         headline = (
             f"blocks {glob}: expected at most {counted(kinds, 'compilation')} for all "
@@ -133,6 +133,7 @@ def _why_uncalled(
 ) -> str:
     """Return why blocks were not called through torch.compile, with the remedy."""
     owners = [callee.owner() for callee in record.callables if callee.owner is not None]
+    # The first block stands for all of them.
     compiled_parents = [
         type(owner).__name__
         for owner in owners
@@ -166,7 +167,8 @@ def _why_uncalled(
 def _graphs_of(record: WatchRecord, callee: CompiledCallable) -> list[str]:
     """Return the compile ids of the graphs that a callable ran in this watch.
 
-    If the callable calls other compiled callables, only the graphs of its own code are returned.
+    If the callable calls other compiled callables, only the graphs of its own code are returned, or
+    all graphs if none is known to be of its own code.
     """
     graphs_run = {
         graph.id: graph for graph, count in record.runs.items() if count and not graph.part

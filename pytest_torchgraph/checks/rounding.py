@@ -130,7 +130,10 @@ def _sizes(unequal: Unequal) -> tuple[float, float, float] | None:
 
 
 def largest_difference(eager: StepResult, captured: StepResult) -> float:
-    """Return the largest difference of a value that may round; 0 if it is not finite."""
+    """Return the largest difference of any value that may round, 0 if one is not finite.
+
+    Values that only one result has are left out.
+    """
     sizes = [0.0]
     for left, right in (
         (eager.outputs, captured.outputs),

@@ -587,9 +587,10 @@ class Suspects:
         if key in self._returned_pairs:
             candidates.append(self._returned_pairs[key])
         partner = self._paired.get(key)
+        # A partner with a value that the other step computes elsewhere is no candidate, unless the
+        # op is the same: x * 1.0 has the value of x, which another node may agree with.
         if partner is not None and (
             self._judge.eager.first_equal(partner) not in self._judge.shared
-            # x * 1.0 has the value of x, which another node may agree with.
             or self._eager.node(partner).op == self._other.node(key).op
         ):
             candidates.append(partner)

@@ -153,6 +153,7 @@ class Search:
         """
 
         def run_with(limit: int | None) -> tuple[PassRecorder, bool]:
+            """Run with the first `limit` passes. Return their record, and True if it differs."""
             self.budget.check()
             recorder = PassRecorder(limit)
             with torch_private.on_passes(recorder):
@@ -169,6 +170,7 @@ class Search:
                 names = [recorder.applied[n - 1] for n in changing]
                 needed = [name for name in names if name.startswith(NEEDED)]
                 return needed[0] if len(needed) == 1 else ""
+            # With all passes up to number `high` of those that change a graph, the run differs.
             low, high = 0, len(changing) - 1
             while low < high:
                 middle = (low + high) // 2

@@ -415,6 +415,7 @@ class _Comparison:
             data = finding.to_json()
             text = f"{data['what']} in {data['where']}" if data["where"] else data["what"]
             kind: RunCauseKind = "edit" if finding.graph_break is None else "break"
+            # `source` reads the first place, and a finding about a whole graph may have none.
             source = finding.source if finding.places else None
             causes.append(RunCause(kind, text, source, tests, replace(finding, files=tests)))
         kinds = get_args(RunCauseKind)

@@ -166,18 +166,18 @@ class RunSaver:
         test = report.nodeid
         if report.when == "setup":  # a plugin may run the test again: the last run counts
             self._outcomes[test] = ""
-        known = self._outcomes.get(test, "")
-        if report.skipped and known != "failed":
-            known = "failed as expected" if hasattr(report, "wasxfail") else "skipped"
+        outcome = self._outcomes.get(test, "")
+        if report.skipped and outcome != "failed":
+            outcome = "failed as expected" if hasattr(report, "wasxfail") else "skipped"
         elif not report.passed:
-            known = "failed"
+            outcome = "failed"
         elif report.when == "call":
-            known = known or "passed"
-        self._outcomes[test] = known
+            outcome = outcome or "passed"
+        self._outcomes[test] = outcome
         if report.when == "teardown":
             self._outcomes.pop(test)
             if data is not None:
-                self._write(test, replace(decode(SavedRecord, data), outcome=known))
+                self._write(test, replace(decode(SavedRecord, data), outcome=outcome))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Remove the observers; in a pytest-xdist worker, send the problem."""

@@ -417,6 +417,7 @@ class Hub:
                 event = replace(
                     event,
                     observations=tuple(observe_guard(reason, miss) for reason in event.reasons),
+                    # The sizes that earlier compilations of this code have fixed.
                     fixed={
                         str(entry.compile_id): self._fixed[id(entry.compile_id)][1]
                         for entry in (miss.entries if miss is not None else ())
