@@ -315,7 +315,7 @@ def _produced_storages(
         for name, producer in producers.items():
             producer_name = name if producer is None else producer.name
             if (id(graph), producer_name) in wanted_results and name not in producers_of_results:
-                # The node whose memory the result uses: for a view, its base, which may be an input.
+                # The node whose memory the result uses; for a view its base, perhaps an input.
                 base_graph, owner = storages.bases(graph)[name]
                 if owner.is_call:
                     storages_found.setdefault((id(base_graph), owner.name), graph.by_name[name])

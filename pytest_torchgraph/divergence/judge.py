@@ -479,6 +479,7 @@ class Suspects:
         self._paired = paired
         self._budget = budget
         self._eager, self._other = judge.eager.step, judge.other
+        # The outputs of the target correspond by path. That is certain, unlike positions in graphs.
         self._returned_pairs = {**dict(_pair_returned(self._eager, self._other)), **returned}
         # Eager nodes whose values the other step does not compute, by op. A suspect without a
         # partner may be one of them, computed wrongly.

@@ -298,7 +298,10 @@ class _CompilationGraphs:
         return self._with_runs(graph, self._runs)
 
     def _aot(self, canon: CanonicalNames) -> list[Graph]:
-        """Convert AOTAutograd's graphs; the backward only if it ran."""
+        """Convert AOTAutograd's graphs; the backward only if it ran.
+
+        Keeps the printed graphs in `_aot_printed`, whose descriptions `post_grad` needs.
+        """
         graphs = []
         for event in self.compiled.printed:
             kind = AOT_KINDS.get(event.stage)

@@ -125,7 +125,7 @@ class Executions:
         counter = counting(call)
         name = f"capture {next(_numbers)}"
         graph = CountedGraph(str(compile_id or "compiled autograd"), name=name)
-        _captures[counter] = graph
+        _captures[counter] = graph  # for later watches: `detach` does not remove the counter
         self._counters.append((graph, counter))
         return counter
 

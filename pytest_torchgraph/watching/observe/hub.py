@@ -455,7 +455,8 @@ class Hub:
         return event
 
     def _publish(self, event: Event) -> None:
-        """Pass an event to every open recorder."""
+        """Pass an event to every open recorder, unless it is about code of torch's own."""
+        # While compiled autograd ends a capture, outside the captured backward.
         if event.id and event.id.autograd is None and threading.get_ident() in self._ending:
             # torch 2.14 compiles functions of `inspect` there, which have no graph.
             code = torch_private.code_being_compiled()
