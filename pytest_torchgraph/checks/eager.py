@@ -205,6 +205,7 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
     Returns:
         "" if one was possible, or if that is unknown.
     """
+    # Code that was compiled before the watch could have been compiled again in its first run here.
     ran_twice = any(count > 1 for count in record.frames.values())
     if ran_twice or record.ran_earlier or any(c.is_recompilation for c in record.compiled):
         return ""

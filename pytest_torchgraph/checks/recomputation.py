@@ -212,6 +212,7 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
     if not isinstance(limit, str):
         return limit
     try:
+        # -1 stands for a text that is no percentage.
         share = float(limit.removesuffix("%")) if limit.endswith("%") else -1.0
     except ValueError:
         share = -1.0

@@ -187,6 +187,7 @@ def _group_compilations(
         for callee in block_callees:
             group = by_code.setdefault((callee.name, callee.file, callee.line), _CompilationGroup())
             group.blocks += 1
+            # The graphs of hooks, by the hook's code, and then the graphs of the block's own code.
             for graph in graphs:
                 hooks = compilation.find_hooks(callee)
                 if graph.id in callee.served_by and (graph.file, graph.line) in hooks:

@@ -243,6 +243,7 @@ def _tolerance_for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
     """
     if isinstance(value, Mapping):
         dtype, device = str(tensor.dtype).removeprefix("torch."), tensor.device.type
+        # A dtype decides before the device. The value for a device may be a mapping by dtype.
         for key in (tensor.dtype, dtype, str(tensor.dtype), device):
             if key in value:
                 return _tolerance_for(value[key], tensor, name)

@@ -35,6 +35,7 @@ from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, re
 _NUMBER_AND_CLASS = re.compile(r"\[\d+\]| of .*")
 """Parts of the label of a fixture that a rename, or a further parameter, changes."""
 _CASTS = "aten._to_copy", "prims.convert_element_type"
+"""Beginnings of the names of ops that cast."""
 REMEDY = "runs code that another test compiled: set torchgraph_save_run_isolation = on"
 NOTHING = "compiled and captured nothing in both runs"
 
