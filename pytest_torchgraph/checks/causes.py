@@ -142,9 +142,13 @@ def _explain_nondeterminism(
     size_text = ""
     # Here, both runs are eager.
     first, second = eager_difference.eager, eager_difference.captured
-    pair = None if first is None or second is None else (first, second)
-    if pair and pair[0].is_floating_point() and pair[0].shape == pair[1].shape:
-        size_text = f" by up to {float((pair[0].double() - pair[1].double()).abs().max()):.3g}"
+    if (
+        first is not None
+        and second is not None
+        and first.is_floating_point()
+        and first.shape == second.shape
+    ):
+        size_text = f" by up to {float((first.double() - second.double()).abs().max()):.3g}"
     label = eager_difference.name or "the output"
     if eager_difference.what == "gradients":
         label = f"gradient of {eager_difference.name!r}"

@@ -105,20 +105,30 @@ def _assert_sizes(
         problems.append(f"  code after the graph break at {where} may compile again for a size")
     if problems:
         word = "dynamic" if dynamic else "static"
-        remedy = f"call torch._dynamo.mark_{word}({name}, {sorted(wrong)}) before the model"
-        remedy += ". If code needs a fixed size, torch raises an error with its line" * dynamic
-        if not wrong and breaks:
-            remedy = "remove the graph break"
-        elif not wrong:
-            remedy = (
-                "change the code at these lines, so that it works for all sizes, or pass the sizes "
-                "that occur: sizes=(2, 64)"
-            )
-        if capture.via == "export":
-            remedy = "pass other dynamic_shapes: via=Export(dynamic_shapes=...)"
-        elif capture.via in ("dispatch", "fx"):
-            remedy = f"sizes are static via {capture.via!r}: capture via 'aot'"
+        mark = f"call torch._dynamo.mark_{word}({name}, {sorted(wrong)}) before the model"
+        mark += ". If code needs a fixed size, torch raises an error with its line" * dynamic
+        remedy = _remedy_for_sizes(capture.via, mark * bool(wrong), broke=bool(breaks))
         raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *problems, remedy]))
+
+
+def _remedy_for_sizes(via: str, mark: str, *, broke: bool) -> str:
+    """Return the remedy for sizes that are not as a check expects.
+
+    Args:
+        via: the mechanism of the capture.
+        mark: the advice to mark dimensions, "" if no dimension only lacks a mark.
+        broke: True if there was a graph break.
+    """
+    if via == "export":
+        return "pass other dynamic_shapes: via=Export(dynamic_shapes=...)"
+    if via in ("dispatch", "fx"):
+        return f"sizes are static via {via!r}: capture via 'aot'"
+    if mark or broke:
+        return mark or "remove the graph break"
+    return (
+        "change the code at these lines, so that it works for all sizes, or pass the sizes that "
+        "occur: sizes=(2, 64)"
+    )
 
 
 def _find_fixes(capture: Subject) -> dict[tuple[str, int, str], str]:

@@ -101,15 +101,16 @@ class CompiledCallable:
         function = user_function(target)
         begin = getattr(function, "__code__", None)
         # `Module.__call__` is torch's: the user's function is `forward`.
+        forward = getattr(type(owner), "forward", None)
         if is_module and (begin is None or is_torch_file(begin.co_filename)):
-            function = user_function(getattr(type(owner), "forward", None))
+            function = user_function(forward)
         named = function if isinstance(target, partial) else target
         name = getattr(named, "__qualname__", type(named).__qualname__)
         if is_module:
             # torch.fx creates a class for each graph module, with this qualified name.
             name = type(owner).__qualname__.replace(_GENERATED, type(owner).__name__)
             # torch.compile of a module compiles `Module.__call__`, but users know their `forward`.
-            code = getattr(getattr(type(owner), "forward", None), "__code__", code)
+            code = getattr(forward, "__code__", code)
         elif wrapped is not None:
             code = getattr(wrapped, "__code__", None)
         reference = weakref.ref(owner) if is_module else None
