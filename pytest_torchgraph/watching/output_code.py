@@ -114,7 +114,8 @@ class Reader:
         }
         self.launched: list[Launch] = []
         self.executed: list[tuple[ast.Call | ast.Assign, Launch | None]] = []
-        self._calls: dict[ast.Call, Launch] = {}
+        self._calls: dict[ast.Call, Launch] = {}  # the launch of each call of an op, made once
+        # The device type of each variable that the code allocates.
         self._devices = {
             name: device
             for name, value in _assignments(ast.walk(tree))

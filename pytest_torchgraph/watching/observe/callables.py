@@ -91,7 +91,11 @@ class CompiledCallable:
 
     @classmethod
     def of(cls, call: Any) -> CompiledCallable:
-        """Describe a callable at its first call."""
+        """Describe a callable at its first call.
+
+        Three objects differ: what torch calls, the module that it belongs to, and the user's
+        function, where the code begins.
+        """
         code = getattr(call, "__code__", None)
         # torch calls a module, or a callable object, through a function of its own.
         wrapped = torch_private.unwrap_inline(call)
