@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST = 8
 """Maximum number of blocks, or differences, in a failure message."""
 _SHARING = ("dynamo", "aot", "inductor", "export")
+"""Mechanisms that record calls of shared subgraphs."""
 
 
 def need_count(name: str, count: Any) -> None:
@@ -53,6 +54,7 @@ def assert_repeated(
 
 
 def _lines_of_difference(block_kinds: Sequence[BlockKind], glob: str, kinds: int) -> Iterator[str]:
+    """Yield the lines of a failure: the kinds, and how they differ from the most common one."""
     yield f"blocks {glob}: expected {counted(kinds, 'kind')}, found {len(block_kinds)}"
     common = block_kinds[0]
     alike_text = " alike" if len(common.members) > 1 else ""
@@ -65,6 +67,7 @@ def _lines_of_difference(block_kinds: Sequence[BlockKind], glob: str, kinds: int
 
 
 def _size(kind: BlockKind) -> str:
+    """Return the number of ops of a block of this kind."""
     return counted(sum(1 for _ in calls(kind.parts)), "op")
 
 
@@ -85,7 +88,10 @@ def _lines_of_kinds(group: Sequence[BlockKind], common: BlockKind) -> Iterator[s
 
 
 def _values(kind: BlockKind, reference_kind: BlockKind) -> Iterator[str]:
-    """Yield the first member of a kind, with the node that differs."""
+    """Yield the first member of a kind, with the node that differs.
+
+    The most common kind has no diff of its own: its node is the old side of another kind's diff.
+    """
     diff = kind.diff or reference_kind.diff
     assert diff is not None
     finding = diff.findings[0]
@@ -102,6 +108,7 @@ def _explanation(kind: BlockKind) -> tuple[Any, ...]:
 
 
 def _edit(finding: Finding, block: str) -> tuple[Any, ...]:
+    """Return a finding as a value that is equal for the same edit in another block."""
     changes = tuple(
         (
             change.kind,
@@ -128,6 +135,7 @@ def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: 
             "'inductor' or 'export'"
         )
     forwards = [graph for graph in graphs if phase_of(graph) == "forward"]
+    # All modules of the ops, and the modules around them. A module without an op is no block.
     blocks = match_modules(
         {
             path
@@ -171,6 +179,7 @@ def _lines_of_unshared(
     bodies: int,
     capture: Subject,
 ) -> Iterator[str]:
+    """Yield the lines of a failure: the subgraphs, the inlined blocks, and possible reasons."""
     by_body = grouped((key, block) for block, keys in bodies_of_block.items() for key in keys)
     count = len(by_body)
     inlined_text = f", and {counted(len(inlined), 'inlined block')}" if inlined else ""

@@ -54,7 +54,7 @@ def assert_budget(
             "recomputed_flops"
         )
     problems: list[str] = []
-    unknown: list[CaptureError] = []
+    unknown: list[CaptureError] = []  # each has a line in `problems` too
     for name, limit in limits.items():
         low, high = _limits(limit, device)
         if low <= 0 and high is None:
@@ -67,6 +67,7 @@ def assert_budget(
             continue
         if name == "flops" and not measured and (reason := why_none_counted(graphs)):
             problems.append(f"  flops: no FLOPs were counted, because {reason}")
+        # With a limit of 0, a capture without a backward is right to save nothing.
         if name == "saved_bytes" and high != 0 and all(g.kind == "inference" for g in graphs):
             problems.append(
                 "  saved_bytes: nothing is saved for the backward, because no graph has a "
@@ -81,15 +82,16 @@ def assert_budget(
             else:
                 largest = _most_saved(graphs)
             if name == "peak_bytes":
-                total_saved = saved_bytes(graphs)
                 problems.append(
-                    f"      of these, saved for the backward ({total_saved} bytes in total):"
+                    "      of these, saved for the backward "
+                    f"({saved_bytes(graphs)} bytes in total):"
                 )
             problems += [f"      {line}" for line in largest]
             if name == "peak_bytes":
                 problems.append(
                     "      the rest: gradients and intermediate results that are live at the peak"
                 )
+    # No limit is exceeded, but a cost is unknown: this is no failure of the model.
     if unknown and len(unknown) == len(problems):
         raise unknown[0]
     if problems:
@@ -106,6 +108,7 @@ def _limits(limit: Any, device: str) -> tuple[int, int | None]:
 
 
 def _as_pair(limit: Any) -> Any:
+    """Return a limit as a pair. Anything invalid is returned as it is, for `bounds` to refuse."""
     if isinstance(limit, tuple | list):
         return type(limit)(map(_as_int, limit))
     limit = _as_int(limit)
@@ -123,9 +126,10 @@ def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
     The lines add up to the total. Layers share a line if they have equal FLOPs and their paths
     differ only in numbers.
     """
+    # By the form of the path, such as `layers.0.mlp` for all layers, and the FLOPs.
     modules_by_cost: dict[tuple[str, int], list[str]] = {}
     costs_by_module = by_module(graphs)
-    if [*costs_by_module] == [""]:
+    if [*costs_by_module] == [""]:  # no op has a module
         yield from _most_flops_by_line(graphs)
         return
     for module, cost in costs_by_module.items():
@@ -156,6 +160,7 @@ def _most_saved(graphs: Sequence[Graph]) -> Iterator[str]:
     """Return lines for the ops with the most saved bytes, with modules and source lines."""
     entries = []
     for saved_value in kept(graphs):
+        # For a projection of an op's results, the op.
         producer = producer_of(saved_value.graph, saved_value.node) or saved_value.node
         module = saved_value.node.module
         entries.append((producer.op, producer.source, module, saved_value.bytes))

@@ -71,6 +71,10 @@ def causes_of(
 ) -> Causes:
     """Return the causes that make a captured run differ.
 
+    A custom op with a defect, and numbers drawn by numpy, are named in any case. Python values are
+    named if they explain the difference: that of two eager runs, if these differ too, else that of
+    the capture.
+
     Args:
         comparison: the two runs.
         expected: outcome of the eager run.
@@ -85,6 +89,7 @@ def causes_of(
     comparison.eager(lambda: probe)
     lines = list(probe.causes)
     lines += _detect_numpy_random(comparison, expected, outcome)
+    # Without a cause of the probe, only `_detect_numpy_random` has added a line so far.
     kind, op = next(iter(probe.causes.values()), (("random" if lines else ""), ""))
     if eager_difference is not None:
         lines += _explain_nondeterminism(
@@ -135,10 +140,15 @@ def _explain_nondeterminism(
         explained: True if another cause was found.
     """
     size_text = ""
+    # Here, both runs are eager.
     first, second = eager_difference.eager, eager_difference.captured
-    pair = None if first is None or second is None else (first, second)
-    if pair and pair[0].is_floating_point() and pair[0].shape == pair[1].shape:
-        size_text = f" by up to {float((pair[0].double() - pair[1].double()).abs().max()):.3g}"
+    if (
+        first is not None
+        and second is not None
+        and first.is_floating_point()
+        and first.shape == second.shape
+    ):
+        size_text = f" by up to {float((first.double() - second.double()).abs().max()):.3g}"
     label = eager_difference.name or "the output"
     if eager_difference.what == "gradients":
         label = f"gradient of {eager_difference.name!r}"
@@ -152,12 +162,14 @@ def _explain_nondeterminism(
 
     proven = bool(changed) and settles(changed)
     if proven:
+        # Leave out each value without which the others still explain the difference.
         needed = list(changed)
         for change in changed[:_MOST] if len(changed) > 1 else ():
             others = [other for other in needed if other is not change]
             if others and settles(others):
                 needed = others
         changed = needed
+    # Values that are not proven are named only if there is no other cause.
     if changed and (proven or not explained):
         yield from _lines_of_changes(comparison, changed)
     elif not explained:
@@ -198,6 +210,7 @@ def _run_with_former_values(
 ) -> StepResult:
     """Run eagerly with the former Python values, then restore the current values."""
     current_values = [change.value() for change in changed]
+    # A copy, because the run may change the former value too.
     for change in changed:
         change.put(change.copy_before())
     try:
@@ -232,9 +245,9 @@ class LineTracer:
 
     def __init__(self, probes: Sequence[Callable[[], Any]]):
         self._probes = probes
-        self._first_changes: dict[int, Line] = {}
-        self._marks: list[Any] = []
-        self._last: Line | None = None
+        self._first_changes: dict[int, Line] = {}  # by the number of the probe
+        self._marks: list[Any] = []  # the latest results of the probes
+        self._last: Line | None = None  # the line that runs now
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
@@ -246,7 +259,7 @@ class LineTracer:
             yield
         finally:
             sys.settrace(outer_tracer)
-            self._compare_marks()
+            self._compare_marks()  # for the last line
 
     def line(self, number: int) -> str:
         """Return the line of a value's first change, as part of a sentence; "" if unknown."""
@@ -254,6 +267,7 @@ class LineTracer:
         return "" if line is None else f", at {format_line(line)}"
 
     def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
+        """Trace a new frame, as `sys.settrace` calls it: return the tracer of its lines."""
         if not is_user_file(frame.f_code.co_filename):
             return None
         self._compare_marks()
@@ -261,6 +275,7 @@ class LineTracer:
         return self._step
 
     def _step(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        """Trace a line, or the return, of a frame of the user's."""
         self._compare_marks()
         caller: FrameType | None = frame
         if event == "return":  # the caller continues in the middle of its line
@@ -270,6 +285,7 @@ class LineTracer:
         return self._step
 
     def _compare_marks(self) -> None:
+        """Note the current line for each value that has changed since the last comparison."""
         for number, probe in enumerate(self._probes):
             mark = probe()
             if mark != self._marks[number]:
@@ -317,6 +333,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        # The subclass unwraps its tensors, and the op arrives again.
         if types and torch_private.stands_for_others(types):
             return NotImplemented
         if not _is_custom(func):
@@ -332,6 +349,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _report(self, kind: DivergenceKind, func: Any, claim: str) -> None:
+        """Add a defect to `causes`, with the user's running line."""
         line = current_line()
         location = "" if line is None else f", at {format_line(line)}"
         self.causes.setdefault(f"{claim}{location}.", (kind, str(func)))
@@ -339,8 +357,10 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _check_writes(
         self, func: Any, cloned_arguments: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
+        """Report each argument that the op has changed without declaring it."""
         declared = {argument.name for argument in func._schema.arguments if argument.is_write}
         names = [argument.name for argument in func._schema.arguments]
+        # Arguments in `kwargs`, and defaults, are not in `args`.
         current_arguments = [*zip(names, args, strict=False), *kwargs.items()]
         former_arguments = [*cloned_arguments[0], *cloned_arguments[1].values()]
         for (name, value), former in zip(current_arguments, former_arguments, strict=True):
@@ -353,6 +373,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 )
 
     def _call_again(self, func: Any, cloned_arguments: Any, output: Any, drawn: Generators) -> None:
+        """Report an op that has another result in a second call, with the same random numbers."""
         after = self._generators()
         drawn.restore()
         try:
@@ -369,6 +390,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
 
     def _compare_with_fake(self, func: Any, cloned_arguments: Any, output: Any) -> None:
+        """Report the first property in which the fake result differs from the real one."""
         mode = torch_private.get("fake_tensor_mode")(allow_non_fake_inputs=True)
         try:
             args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, cloned_arguments)
@@ -376,6 +398,7 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
                 fake = func(*args, **kwargs)
         except Exception:  # no fake implementation, or data-dependent sizes
             return
+        # Only the tensors that both return are compared.
         for fake_tensor, real_tensor in zip(_tensors(fake), _tensors(output), strict=False):
             for property_name, left, right in _differing_properties(fake_tensor, real_tensor):
                 self._report(
@@ -388,6 +411,10 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _is_custom(func: Any) -> bool:
+    """Return True for an op that is not torch's, and that may be called again.
+
+    A second call of an op that communicates would confuse the other ranks.
+    """
     return (
         isinstance(func, torch._ops.OpOverload)
         and func.namespace not in _TORCHS
@@ -417,13 +444,14 @@ def _equal_tensors(a: Any, b: Any) -> bool:
             or torch.equal(x, y)
             or (x.layout is torch.strided and torch.allclose(x, y, 0, 0, equal_nan=True))
         )
-        for x, y in zip(_tensors(a), _tensors(b), strict=False)
+        for x, y in zip(_tensors(a), _tensors(b), strict=False)  # those that both values have
     )
 
 
 def _differing_properties(
     claimed: torch.Tensor, actual: torch.Tensor
 ) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name and both values of each property that differs, as far as they can be compared."""
     if claimed.dtype != actual.dtype:
         yield "dtype", claimed.dtype, actual.dtype
     if claimed.device.type != actual.device.type:

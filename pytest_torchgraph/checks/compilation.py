@@ -112,6 +112,7 @@ def need_counted(capture: Subject, total: Any, allow: str | Sequence[str]) -> No
         AssertionError: with the cause.
     """
     record = capture.watched
+    # With total=0, the watch asserts that warm code is not compiled again.
     if record is not None and total is not None and bounds(total, _device(capture)) == (0, 0):
         _need_runs(capture, record, allow)
     else:
@@ -191,6 +192,7 @@ def is_recompile_within(recompile: Recompile, within: Any) -> bool:
 
 
 def _format_break(number: int, graph_break: GraphBreak) -> str:
+    """Return the numbered lines about a graph break, with its callers."""
     lines = [
         f"  {number}. {graph_break.file}:{graph_break.line} in {graph_break.function}: "
         f"{graph_break.code}",
@@ -202,6 +204,7 @@ def _format_break(number: int, graph_break: GraphBreak) -> str:
         lines.append(f"     module {graph_break.module}")
     hints = graph_break.hint.splitlines()
     lines += [f"     {'' if line.startswith(IN_TORCH) else 'hint: '}{line}" for line in hints]
+    # The last frame is the line of the break itself. Its callers follow, the innermost first.
     if len(graph_break.stack) > 1:
         lines += [f"     from {frame}" for frame in graph_break.stack[-4:-1][::-1]]
     if graph_break.occurrences > 1:
@@ -226,6 +229,7 @@ def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | Non
         guards = {(*code, g.compile_id, g.guard or g.words): g for g in recompile.failed_guards}
         new = tuple(guard for key, guard in guards.items() if key not in described)
         described.update(guards)
+        # A recompile without a new guard still needs a reason.
         words = str(replace(recompile, failed_guards=new or recompile.failed_guards[:1]))
         lines += [
             line
@@ -236,6 +240,7 @@ def format_recompiles(recompiles: Sequence[Recompile], low: int, high: int | Non
 
 
 def _need_runs(capture: Subject, record: WatchRecord, allow: str | Sequence[str]) -> None:
+    """Fail if no compiled code ran, or if calls in a watch ran eagerly; see `need_graphs`."""
     if not record.executions and not capture.graphs:
         raise AssertionError(f"no compiled code ran:\n{why_no_graph(record)}")
     if capture.watched is not None:
@@ -253,6 +258,7 @@ def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> I
         for recompile in record.recompiles:
             if recompile.function == "backward":
                 yield indent(str(recompile), "  ")
+    # The ids of captured backwards begin with "!".
     if earlier_runs := [str(run) for run in record.ran_earlier if run.id.startswith("!")]:
         yield (
             "a backward that ran was compiled before the watch (compile id "
@@ -274,6 +280,7 @@ def _backward_problems(
     capture: Subject, record: WatchRecord, captures: Sequence[Compilation]
 ) -> Iterator[str]:
     """Yield the reasons why Dynamo did not compile each captured backward as one graph."""
+    # What Dynamo compiled of the captured backwards, not the captures themselves.
     backward_compilations = [
         c
         for c in record.compiled
@@ -289,15 +296,24 @@ def _backward_problems(
         yield f"graph break in the backward:\n{_format_break(number, graph_break)}"
     if captures and not any(record.executions.get(str(compilation.id)) for compilation in captures):
         yield "the captured backward never ran"
+    # Only for a watch: a capture via "compiled_autograd" runs the backward without Dynamo.
     if captures and not graphs and not failures and capture.watched is not None:
         yield "Dynamo compiled no graph for the captured backward"
 
 
 def _limits(capture: Subject, count: Any, maximum: Any, name: str) -> tuple[int, int | None]:
+    """Return the smallest and the largest number that `count` and `maximum` both allow.
+
+    Args:
+        capture: the checked capture.
+        count, maximum: as in `assert_graph_breaks`.
+        name: name of the assertion, for the message.
+    """
     if count is None and maximum is None:
         raise TypeError(f"{name}() checks nothing: pass count= or max=")
     device = _device(capture)
     low, high = (0, None) if count is None else bounds(count, device)
+    # A maximum may be a mapping by device too.
     limit = None if maximum is None else bounds(maximum, device)[1]
     if limit is not None:
         high = limit if high is None else min(high, limit)
@@ -333,7 +349,7 @@ def describe_graphs(capture: Subject) -> list[str]:
 
 def find_hooks(callee: CompiledCallable) -> Iterator[tuple[str, int]]:
     """Yield file and line of each forward hook of a module passed to torch.compile."""
-    module = callee.owner and callee.owner()
+    module = callee.owner and callee.owner()  # `None` for a function, or once it is freed
     for name in ("_forward_pre_hooks", "_forward_hooks"):
         for hook in getattr(module, name, {}).values():
             code = getattr(user_function(hook), "__code__", None)
@@ -477,6 +493,7 @@ class CompilationChecks(Subject):
             need_a_limit("assert_graph_breaks", [(low, high)])
         counted = select_breaks(record, allow, within)
         is_out_of_bounds = len(counted) < low or (high is not None and len(counted) > high)
+        # A wrong number of breaks says more than what the watch lacks, so it is reported first.
         if is_out_of_bounds and counted:
             message = format_breaks(counted, low, high, len(record.breaks))
             raise failed(message, UnexpectedBreaks(self))

@@ -34,6 +34,7 @@ _SERVED_AFTER_WARM_UP = (
 )
 _NO_OPS = "it computes nothing, or only in code that Dynamo or torch.compiler.disable skips"
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
+"""An entry of `allow` that is a file or a line."""
 
 
 def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
@@ -102,6 +103,7 @@ def _lines(eager_ops: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
 
 
 def _cause(cause: GraphBreak | None) -> list[str]:
+    """Return the lines about why ops ran eagerly, empty if unknown."""
     if cause is None:
         return []
     lines = [f"because of: {cause.kind}: {cause.reason}"]
@@ -143,11 +145,12 @@ def why_no_graph(record: WatchRecord) -> str:
     runs_text = ", ".join(
         f"{run} once" if n == 1 else f"{run} {n} times" for run, n in record.executions.items()
     )
-    if runs_text:
+    if runs_text:  # code ran, but it was compiled before the watch
         reason = _SERVED_AFTER_WARM_UP if record.warmed_up else _SERVED
         places = "".join(f"\n  {place}" for place in record.compiled_earlier)
         return f"  compiled code ran{scope_text} ({runs_text}), but {reason}{places}"
     names = [compilation.function or "?" for compilation in record.compiled]
+    # Something was compiled or called, and yet there is neither a graph nor a reason.
     if names := names or [callee.name for callee in record.callables]:
         functions = ", ".join(dict.fromkeys(names))
         if not record.compiled and all(callee.raised for callee in record.callables):
@@ -179,6 +182,7 @@ def find_uncompiled_calls(
         for compilation in record.compiled
         if unreported and compilation.failure and not compilation.limit_hit
     }
+    # The break at a call of a disabled function reports that this function ran eagerly.
     disabled = unreported and any(
         "torch.compiler.disable" in graph_break.kind for graph_break in record.breaks
     )
@@ -187,7 +191,7 @@ def find_uncompiled_calls(
         call
         for call, cause in eager_calls_of(record.callables, record.recompiles)
         if not allows(allowed, f"{call.kind}: {call.reason}")
-        and not (cause is not None and cause[2:5] in reported)
+        and not (cause is not None and (cause.function, cause.file, cause.line) in reported)
         and not (disabled and call.kind == "disabled")
     ]
 
@@ -197,7 +201,11 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
 
     Args:
         record: the record of the watch.
+
+    Returns:
+        "" if one was possible, or if that is unknown.
     """
+    # Code that was compiled before the watch could have been compiled again in its first run here.
     ran_twice = any(count > 1 for count in record.frames.values())
     if ran_twice or record.ran_earlier or any(c.is_recompilation for c in record.compiled):
         return ""
@@ -234,6 +242,7 @@ class EagerChecks(Subject):
                 not store them.
             ValueError: if an op pattern cannot match anything, or matches every op.
         """
+        # An op is callable.
         if isinstance(allow, str) or callable(allow):
             allow = (allow,)
         allowed_patterns = [_pattern(entry) for entry in allow]

@@ -75,22 +75,24 @@ def _assert_sizes(
     if not dims:
         raise TypeError(f"dim={dim!r} checks nothing: pass at least one dimension")
     problems: list[str] = []
-    wrong: list[int] = []
+    wrong: set[int] = set()  # dimensions that are not marked as they should be
     fixes = _find_fixes(capture) if dynamic else {}
     for graph, node in _inputs(capture.forwards, name):
         result = node.result
         if not isinstance(result, TensorMeta):
             raise ValueError(f"input {name!r} is not a tensor, so it has no sizes")
-        for dim in dims:
-            if not -len(result.shape) <= dim < len(result.shape):
+        for dimension in dims:
+            rank = len(result.shape)
+            if not -rank <= dimension < rank:
                 raise ValueError(
-                    f"dim={dim} is out of range: input {name!r} has {len(result.shape)} dimensions"
+                    f"dim={dimension} is out of range: input {name!r} has {rank} dimensions"
                 )
-            size, number = result.shape[dim], dim % len(result.shape)
-            prefix = f"  {graph.name}: {name} is [{_format_sizes(result)}]: dim {dim} "
+            size, number = result.shape[dimension], dimension % rank
+            prefix = f"  {graph.name}: {name} is [{_format_sizes(result)}]: dim {dimension} "
             if isinstance(size, Symbol) != dynamic:
                 fix = fixes.get((name, number, str(size)))
-                wrong = sorted({*wrong, *([] if fix else [number])})
+                if not fix:
+                    wrong.add(number)
                 problems.append(prefix + (fix or f"is not a {'symbol' if dynamic else 'number'}"))
             elif dynamic:
                 broken = _broken_guards(capture, graph, (name, number), low, high)
@@ -103,20 +105,30 @@ def _assert_sizes(
         problems.append(f"  code after the graph break at {where} may compile again for a size")
     if problems:
         word = "dynamic" if dynamic else "static"
-        remedy = f"call torch._dynamo.mark_{word}({name}, {wrong}) before the model"
-        remedy += ". If code needs a fixed size, torch raises an error with its line" * dynamic
-        if not wrong and breaks:
-            remedy = "remove the graph break"
-        elif not wrong:
-            remedy = (
-                "change the code at these lines, so that it works for all sizes, or pass the sizes "
-                "that occur: sizes=(2, 64)"
-            )
-        if capture.via == "export":
-            remedy = "pass other dynamic_shapes: via=Export(dynamic_shapes=...)"
-        elif capture.via in ("dispatch", "fx"):
-            remedy = f"sizes are static via {capture.via!r}: capture via 'aot'"
+        mark = f"call torch._dynamo.mark_{word}({name}, {sorted(wrong)}) before the model"
+        mark += ". If code needs a fixed size, torch raises an error with its line" * dynamic
+        remedy = _remedy_for_sizes(capture.via, mark * bool(wrong), broke=bool(breaks))
         raise AssertionError("\n".join([f"sizes of {name} are not {word}:", *problems, remedy]))
+
+
+def _remedy_for_sizes(via: str, mark: str, *, broke: bool) -> str:
+    """Return the remedy for sizes that are not as a check expects.
+
+    Args:
+        via: the mechanism of the capture.
+        mark: the advice to mark dimensions, "" if no dimension only lacks a mark.
+        broke: True if there was a graph break.
+    """
+    if via == "export":
+        return "pass other dynamic_shapes: via=Export(dynamic_shapes=...)"
+    if via in ("dispatch", "fx"):
+        return f"sizes are static via {via!r}: capture via 'aot'"
+    if mark or broke:
+        return mark or "remove the graph break"
+    return (
+        "change the code at these lines, so that it works for all sizes, or pass the sizes that "
+        "occur: sizes=(2, 64)"
+    )
 
 
 def _find_fixes(capture: Subject) -> dict[tuple[str, int, str], str]:
@@ -133,12 +145,22 @@ def _find_fixes(capture: Subject) -> dict[tuple[str, int, str], str]:
 def _broken_guards(
     capture: Subject, forward: Graph, place: tuple[str, int], low: int, high: int
 ) -> Iterator[str]:
-    """Yield the guards that a size between `low` and `high` does not meet."""
+    """Yield the guards that a size between `low` and `high` does not meet.
+
+    Args:
+        capture: the checked capture.
+        forward: the graph whose input is checked.
+        place: name of the input, and dimension.
+        low, high: the smallest and largest size.
+
+    Raises:
+        CaptureError: if no recorded graph has the size.
+    """
     from .. import torch_private
 
     record = record_of_compiler(capture)
     compiled = record.compiled if record is not None else ()
-    found = capture.via == "export"
+    found = capture.via == "export"  # an exported program has no guards to find
     for graph in (graph for c in compiled if not c.failure for graph in c.printed):
         env = graph.shape_env
         symbols = {
@@ -165,6 +187,7 @@ def _broken_guards(
 
 
 def _has_symbol(result: Result) -> bool:
+    """Return True for a tensor with a dynamic size."""
     return isinstance(result, TensorMeta) and any(isinstance(n, Symbol) for n in result.shape)
 
 
@@ -228,6 +251,7 @@ def _need_seen_updates(capture: Subject) -> None:
 
 
 def _format_event(number: int, event: Sync | Transfer) -> str:
+    """Return the lines about a sync or a copy. One that is not certain only may have happened."""
     seen = "outside every graph" if event.seen == CALL else f"in graph {event.seen!r}"
     if not event.certain:
         description = f"{THREADS if event.op == STARTS else BREAKS}: {event.op}"
@@ -288,6 +312,7 @@ class KernelChecks(Subject):
             limit_for="assert_kernel_count",
         )
         if problems:
+            # Show library calls, generated kernels, or both: those whose count is wrong.
             is_extern_shown = {words == "library calls" for words in problems}
             shown_kernels = [kernel for kernel in kernels if kernel.is_extern in is_extern_shown]
             lines = [
@@ -316,7 +341,7 @@ class KernelChecks(Subject):
         need_graphs(self)
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise TypeError(f"{count!r} is not a valid number of graphs: pass an int of at least 1")
-        groups: list[list[Graph]] = []
+        groups: list[list[Graph]] = []  # of equal graphs
         for graph in self.graphs:
             equal_group = next((group for group in groups if group[0] == graph), None)
             if equal_group is None:
@@ -326,13 +351,15 @@ class KernelChecks(Subject):
         if len(groups) != count:
             lines = [f"distinct graphs: expected {count}, found {len(groups)}"]
             for group in groups:
+                example = group[0]
                 names = listed((graph.name for graph in group), 8)
-                inputs = ", ".join(_format_inputs(group[0])[:6])
+                inputs = ", ".join(_format_inputs(example)[:6])
                 lines.append(
-                    f"  {names}: {group[0].kind}, {len(group[0].nodes)} nodes, inputs {inputs}"
+                    f"  {names}: {example.kind}, {len(example.nodes)} nodes, inputs {inputs}"
                 )
-                first = next(g for g, *_ in groups if g.kind == group[0].kind)
-                if first is not group[0]:
+                # Compare with the first group of the same kind, unless this is it.
+                first = next(g for g, *_ in groups if g.kind == example.kind)
+                if first is not example:
                     from ..graph.diff import diff_graphs
 
                     heading = diff_graphs([first], group[:1]).heading()

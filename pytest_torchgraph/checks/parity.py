@@ -66,6 +66,7 @@ def assert_matches_eager(
             "eager: graph_capture.steady(target, (x,), (x,)).assert_matches_eager()"
         )
     need_graphs(capture)
+    # `None` via other mechanisms, whose graphs are not those of torch.compile.
     layout = strides if capture.via in _SEARCHED else None
     compared = _EagerRunComparison(capture, comparison, rtol, atol, layout)
     unequal, outcome, expected = compared.unequal, compared.outcome, compared.expected
@@ -75,6 +76,7 @@ def assert_matches_eager(
         if causes.may_be_rounding:
             lines += explain_rounding(unequal, compared.comparison, expected)
         divergence, seconds = None, CONTEXT.divergence
+        # A difference of layout has no first op that computes something else.
         if unequal.what == "layout":
             lines += _returned_by(capture, outcome, unequal.name)
         elif seconds and capture.via in _SEARCHED:
@@ -88,6 +90,7 @@ def assert_matches_eager(
                 f"The target uses inductor: the capture ran via {capture.via}, not inductor"
             )
         raise failed("\n".join(lines), _picture(divergence))
+    # Last, because values that differ prove more than values that are too small.
     _refuse_vacuous(expected, outcome, rtol, atol)
 
 
@@ -104,6 +107,7 @@ def assert_calls_match(
     lines: list[str] = []
 
     def compare(number: int, eager: StepResult) -> bool:
+        """Add the problem of a call to `lines`. Return True if it has one, to end the run."""
         captured = calls.captured[number]
         unequal = difference(eager, captured, rtol, atol, layout=strides)
         try:
@@ -147,8 +151,8 @@ def _refuse_vacuous(
             f"nothing compared: {listed(nan_names)} {verb} only NaN. Use inputs and parameters "
             "that give finite numbers"
         )
-    _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)
-    _refuse_small("gradients", expected.grads, outcome.grads, rtol, atol)
+    _refuse_small("outputs", expected.outputs, outputs, rtol, atol)
+    _refuse_small("gradients", expected.grads, grads, rtol, atol)
 
 
 def first_difference(
@@ -169,7 +173,12 @@ def first_difference(
 class _EagerRunComparison:
     """A captured run and an eager run, with their first unequal value.
 
+    Both runs take place when the object is made.
+
     Args:
+        capture: the checked capture.
+        comparison: repeats its run, and runs it eagerly.
+        rtol, atol: the tolerances.
         layout: True to also compare strides and sharing, False for sharing alone, `None` for
             neither.
 
@@ -194,6 +203,8 @@ class _EagerRunComparison:
             )
         self.comparison = comparison
         self._capture, self._rtol, self._atol, self._layout = capture, rtol, atol, layout
+        # In this order: Python values count that the eager run alone changes, and the backends are
+        # complete only after it.
         self.outcome = comparison.captured()
         python_values = comparison.python()
         self.expected = comparison.eager()
@@ -216,6 +227,7 @@ class _EagerRunComparison:
     def _differ(
         self, eager: StepResult, other: StepResult, *, exact: bool = True, atol: float = 0
     ) -> Unequal | None:
+        """See `OutcomeComparer`."""
         allowed = (0, atol) if exact else (self._rtol, self._atol)
         return difference(eager, other, *allowed, layout=self._layout)
 
@@ -226,6 +238,7 @@ class _EagerRunComparison:
     def divergence(self, causes: Causes, seconds: float | None) -> Divergence:
         """Return the first difference, without a search if a cause is already proven."""
         if causes.kind:
+            # A custom op is the first difference wherever it first runs.
             for graph in self._capture.program:
                 nodes = tuple(node for node in graph.nodes if node.op == causes.op)
                 if nodes:
@@ -242,6 +255,7 @@ class _EagerRunComparison:
                     )
             if causes.kind != "random":
                 return Divergence("eager", causes.kind, sure=True)
+            # Numbers drawn by numpy are no node of a graph.
             reason = "np.random draws different numbers in compiled code"
             return Divergence("dynamo", causes.kind, sure=True, reason=reason)
 
@@ -292,6 +306,7 @@ def _refuse_small(
         for name, tensor in tensors.items()
         if (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel()
     ]
+    # The largest value, with its tolerance, for the message.
     largest, largest_name, limit = 0.0, "", 0.0
     for name, tensor in floats:
         size, allowed = largest_value(tensor), absolute(rtol, atol, tensor)
@@ -331,7 +346,8 @@ def difference(
 ) -> Unequal | None:
     """Return the first tensor outside the tolerance, or the first other unequal value.
 
-    Return `None` if there is no difference. For `layout`, see `_EagerRunComparison`.
+    Return `None` if there is no difference. For `layout`, see `_EagerRunComparison`. Types and keys
+    are compared first, because the other comparisons presume them to be equal.
 
     Raises:
         CaptureError: for tensors on the meta device.
@@ -376,7 +392,9 @@ def _returned_by(capture: Subject, outcome: StepResult, path: str) -> Iterator[s
     graph = capture.forwards[0]
     if len(capture.forwards) != 1 or outcome.others or graph.output is None:
         return
+    # A graph whose output has no structure has the returned nodes in order.
     values = [value for _, value in graph.output] or [Ref(node.name) for node in graph.outputs]
+    # The lengths are compared below.
     value = dict(zip(outcome.outputs, values, strict=False)).get(path)
     if len(values) == len(outcome.outputs) and isinstance(value, Ref):
         node = graph.by_name[value.name]
@@ -392,7 +410,7 @@ def _structure_difference(eager: StepResult, captured: StepResult) -> Unequal | 
         expected_kind = right.get(path, kind)
         if _full_name(kind) != _full_name(expected_kind):
             names = _with_article(kind), _with_article(expected_kind)
-            if names[0] == names[1]:
+            if names[0] == names[1]:  # two classes with one name
                 names = _full_name(kind), _full_name(expected_kind)
             return Unequal(f"{path} is {names[0]}, but {names[1]} in the eager run")
     if left.keys() != right.keys():
@@ -428,6 +446,7 @@ def _full_name(kind: type) -> str:
 
 
 def _with_article(kind: type) -> str:
+    """Return the name of a type for a message: "a list", "an int", "None"."""
     name = "tensor" if kind is torch.Tensor else kind.__name__
     if name == "NoneType":
         return "None"
@@ -465,7 +484,7 @@ def _is_same(a: Any, b: Any) -> bool:
     by_identity: Any = object.__eq__
     if type(a).__eq__ is by_identity and not isinstance(a, _SINGLE):
         return True
-    if isinstance(a, float | complex) and a != a:
+    if isinstance(a, float | complex) and a != a:  # NaN
         return bool(b != b)
     try:
         return bool(a == b)
@@ -480,10 +499,14 @@ def _tensor_difference(
     rtol: Tolerance,
     atol: Tolerance,
 ) -> Unequal | None:
+    """Return the first difference of one kind of tensors; see `Unequal.what` for `group`."""
+    # The keys of outputs were compared by `_structure_difference`.
     if group != "outputs" and captured.keys() != eager.keys():
         return Unequal(f"{group}: {_only_in_one(captured, eager)}")
     for name, tensor in captured.items():
-        if group == "state" and (tensor is eager[name] or tensor.is_meta):
+        expected = eager[name]
+        # One object: neither run changed it.
+        if group == "state" and (tensor is expected or tensor.is_meta):
             continue
         label = f"gradient of {name!r}" if group == "gradients" else name
         if tensor.is_meta:
@@ -496,14 +519,14 @@ def _tensor_difference(
             # Two jagged tensors with equal offsets of their own have different symbolic shapes.
             if not tensor.is_nested or tensor.layout is not torch.jagged:
                 torch.testing.assert_close(
-                    tensor, eager[name], rtol=relative, atol=allowed, equal_nan=True
+                    tensor, expected, rtol=relative, atol=allowed, equal_nan=True
                 )
         except AssertionError as error:
             when = "after the call, " if group == "state" else ""
             problem = f"{when}{label} differs from the eager run:\n{error}"
-            return Unequal(problem, group, name, eager[name], tensor)
-        if problem := _subclass_difference(label, eager[name], tensor, relative, allowed):
-            return Unequal(problem, group, name, eager[name], tensor)
+            return Unequal(problem, group, name, expected, tensor)
+        if problem := _subclass_difference(label, expected, tensor, relative, allowed):
+            return Unequal(problem, group, name, expected, tensor)
     return None
 
 
@@ -516,6 +539,7 @@ def _subclass_difference(
     """
     # In eager, a collective returns a tensor that waits when it is used; compiled code waits.
     captured, eager = torch_private.wait(captured), torch_private.wait(eager)
+    # `subclass_of` also has metadata of the class, such as placements.
     names = ([_full_name(type(x)), torch_private.subclass_of(x)] for x in (captured, eager))
     for name, expected_name in zip(*names, strict=True):
         if name != expected_name:

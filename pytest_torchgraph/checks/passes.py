@@ -53,11 +53,13 @@ class PassChecks(Subject):
         if times is not None and times < 0:
             raise ValueError(f"times={times} is negative")
         passes = self.passes
+        # Without the runs inside a run of the same pass.
         runs = [run for run in passes if run.name == name and run.parent != name]
         if not runs:
             names = dict.fromkeys(run.name for run in passes)
             ran = f"passes that ran: {listed(names, None)}" if names else _why_none(self)
             raise AssertionError(f"the pass {name!r} never ran; {ran}")
+        # Only a `PatternMatcherPass` counts its matches.
         matches = [run.matches for run in runs if run.matches is not None]
         found = sum(matches) if matches else sum(run.changed for run in runs)
         if found if times is None else found == times:
@@ -85,6 +87,7 @@ class PassChecks(Subject):
         """
         record = self.watched
         need_graphs(self)
+        # A capture tests its graphs itself. A watch knows only what torch reported of its lookups.
         if record is not None and not any(
             compilation.lookups or compilation.cache_off for compilation in record.compiled
         ):

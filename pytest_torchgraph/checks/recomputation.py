@@ -59,6 +59,7 @@ def assert_recomputed(
     limits = {op: bounds(count, device) for op, count in expected.items()}
     if not exact:
         need_a_limit("assert_recomputed", limits.values())
+    # A step that is divided into several graphs is checked as a whole, as the entries are.
     graphs = joined(graphs).graphs
     entries_of_module = _entries_of_module(graphs, entries, module)
     problems: list[str] = []
@@ -81,7 +82,7 @@ def assert_recomputed(
             problems += _places(unmatched)
     if problems:
         title = f"ops recomputed in the backward differ{_in_module(module)}:"
-        counts = Counter({entry.op: 0 for entry in entries_of_module})
+        counts: Counter[str] = Counter()
         for entry in entries_of_module:
             counts[entry.op] += entry.times
         count_lines = [f"  {count:4} {op}" for op, count in counts.most_common()] or ["  nothing"]
@@ -108,9 +109,9 @@ def assert_not_recomputed(
     if unexpected:
         expectation = f"none of {', '.join(patterns)}" if ops else "nothing"
         location = f"the backward{_in_module(module)}"
-        first = f"unexpected recomputation in {location}: expected {expectation}, "
         lines = [
-            f"{first}found {_total_times(unexpected)}{_format_share(unexpected, graphs)}",
+            f"unexpected recomputation in {location}: expected {expectation}, "
+            f"found {_total_times(unexpected)}{_format_share(unexpected, graphs)}",
             *_places(unexpected),
         ]
         modules = {entry.original.module for entry in unexpected}
@@ -186,7 +187,7 @@ def flops_of(entries: Iterable[Recomputed]) -> int:
     """
     total = 0
     for entry in entries:
-        if entry.counts:
+        if entry.counts:  # False for an op that autograd's formulas run again
             if entry.cost.flops is None:
                 raise CaptureError(
                     f"recomputed FLOPs are unknown: torch has no formula for {entry.op}, or a size "
@@ -211,6 +212,7 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
     if not isinstance(limit, str):
         return limit
     try:
+        # -1 stands for a text that is no percentage.
         share = float(limit.removesuffix("%")) if limit.endswith("%") else -1.0
     except ValueError:
         share = -1.0
@@ -242,7 +244,7 @@ def _entries_of_module(
     graphs: Sequence[Graph], entries: Sequence[Recomputed], module: str | None
 ) -> list[Recomputed]:
     """Return the entries with `counts` set, restricted to `module` if given."""
-    selected = selection(_forwards(graphs), None, module)
+    selected = selection(_forwards(graphs), None, module)  # refuses a module without an op
     return [
         entry
         for entry in entries
@@ -251,6 +253,7 @@ def _entries_of_module(
 
 
 def _need_ops(name: str, ops: Sequence[Any], module: str | None) -> None:
+    """Refuse a call that names neither an op nor a module."""
     if not ops and module is None:
         raise TypeError(f"{name}() checks nothing: pass an op, or module=")
 
@@ -266,6 +269,7 @@ def _calls(graphs: Sequence[Graph], op: Any, module: str | None = None) -> list[
     forwards = _forwards(graphs)
     calls = find_calls(forwards, op, selection(forwards, None, module))
     for call in calls:
+        # The graph of a body is none of the forwards.
         if not any(call.graph is graph for graph in forwards):
             raise CaptureError(
                 f"{call.op} runs inside a higher-order op ({call.graph.name}), where saved and "
@@ -304,6 +308,7 @@ def _produced_storages(
     wanted_results = {(id(call.graph), call.node.name) for call in calls}
     storages_found: dict[tuple[int, str], Node] = {}
     for graph in _forwards(graphs):
+        # The op of each projection. This op is left out, because its projections are the results.
         producers = {node.name: producer_of(graph, node) for node in graph.nodes if node.is_call}
         producers_of_results = {
             producer.name for producer in producers.values() if producer is not None
@@ -311,6 +316,7 @@ def _produced_storages(
         for name, producer in producers.items():
             producer_name = name if producer is None else producer.name
             if (id(graph), producer_name) in wanted_results and name not in producers_of_results:
+                # The node whose memory the result uses; for a view its base, perhaps an input.
                 base_graph, owner = storages.bases(graph)[name]
                 if owner.is_call:
                     storages_found.setdefault((id(base_graph), owner.name), graph.by_name[name])
@@ -335,10 +341,12 @@ def _in_module(module: str | None) -> str:
 
 
 def _op_of(saved_value: KeptStorage) -> str:
+    """Return the op that computed a saved value."""
     return executed(producer_of(saved_value.graph, saved_value.node) or saved_value.node).op
 
 
 def _format_share(entries: Sequence[Recomputed], graphs: Sequence[Graph]) -> str:
+    """Return the FLOPs of recomputed ops for a message, "" if none are known."""
     flops = sum(entry.cost.flops or 0 for entry in entries)
     forward = _forward_flops(graphs)
     if not flops or not forward:

@@ -29,7 +29,7 @@ _NEEDS_GRADIENT = re.compile(r"argument .*requires_grad was (?:False, is True|Tr
 
 @dataclass
 class _CompilationGroup:
-    """The compilations of one class's code.
+    """The compilations of one class's code. A frame is a compile id without its last number.
 
     Attributes:
         frames: by frame, and then by the compile id of a graph that ran, the blocks that the graph
@@ -56,7 +56,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
     """See `Capture.assert_compiled_once`."""
     need_count("kinds", kinds)
     record = capture.watched
-    if record is None or record.log is not None:
+    if record is None or record.log is not None:  # a log shows no calls
         raise CaptureError(
             f"assert_compiled_once is not available via {capture.via!r}: use it on `with "
             f"graph_capture.watch() as seen:` or steady(...), or call assert_repeated({glob!r}) on "
@@ -74,7 +74,7 @@ def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) ->
         raise AssertionError("\n".join(lines))
     compilation.need_device(capture)
     compilations = _group_compilations(record, callees)
-    count = sum(len(compilation.largest_frame) for compilation in compilations)
+    count = sum(len(group.largest_frame) for group in compilations)
     if count > kinds:
         headline = (
             f"blocks {glob}: expected at most {counted(kinds, 'compilation')} for all "
@@ -103,12 +103,21 @@ def _not_compiled(
     blocks: Mapping[str, Any],
     model: Any,
 ) -> Iterator[str]:
+    """Yield lines about blocks that were not called through torch.compile, or ran eagerly.
+
+    Args:
+        record: the record of the watch.
+        callees: the compiled callables of each block, by path.
+        blocks: the modules of the blocks, by path.
+        model: the module that contains the blocks.
+    """
     uncalled = [path for path, block_callees in callees.items() if not block_callees]
     if uncalled:
         yield f"  {abridged(uncalled)}: not called through torch.compile"
         yield f"    {_why_uncalled(record, uncalled, blocks, model)}"
     eager: dict[str, list[str]] = {}
     for path, block_callees in callees.items():
+        # A call without a cause is a recompile limit outside this block's calls.
         calls = [call for call, cause in eager_calls_of(block_callees, record.recompiles) if cause]
         for call in calls:
             eager.setdefault(str(call), []).append(path)
@@ -124,6 +133,7 @@ def _why_uncalled(
 ) -> str:
     """Return why blocks were not called through torch.compile, with the remedy."""
     owners = [callee.owner() for callee in record.callables if callee.owner is not None]
+    # The first block stands for all of them.
     compiled_parents = [
         type(owner).__name__
         for owner in owners
@@ -136,6 +146,7 @@ def _why_uncalled(
             "graph_capture(model, ...).assert_repeated(...)"
         )
     classes = {type(blocks[path]).__name__: None for path in paths}
+    # diffusers' models name the classes that `compile_repeated_blocks` compiles.
     repeated_classes = getattr(model, "_repeated_blocks", None)
     if repeated_classes and classes.keys().isdisjoint(repeated_classes):
         return (
@@ -156,7 +167,8 @@ def _why_uncalled(
 def _graphs_of(record: WatchRecord, callee: CompiledCallable) -> list[str]:
     """Return the compile ids of the graphs that a callable ran in this watch.
 
-    If the callable calls other compiled callables, only the graphs of its own code are returned.
+    If the callable calls other compiled callables, only the graphs of its own code are returned, or
+    all graphs if none is known to be of its own code.
     """
     graphs_run = {
         graph.id: graph for graph, count in record.runs.items() if count and not graph.part
@@ -175,6 +187,7 @@ def _group_compilations(
         for callee in block_callees:
             group = by_code.setdefault((callee.name, callee.file, callee.line), _CompilationGroup())
             group.blocks += 1
+            # The graphs of hooks, by the hook's code, and then the graphs of the block's own code.
             for graph in graphs:
                 hooks = compilation.find_hooks(callee)
                 if graph.id in callee.served_by and (graph.file, graph.line) in hooks:
@@ -193,6 +206,7 @@ def _group_compilations(
 
 
 def _compilations(record: WatchRecord, compilations: Sequence[_CompilationGroup]) -> Iterator[str]:
+    """Yield lines about each compilation of the blocks: what it served, and what caused it."""
     recompile_of = {recompile.compile_id: recompile for recompile in record.recompiles}
     compilation_of = {str(compilation.id): compilation for compilation in record.compiled}
     for compilation_group in compilations:
@@ -222,6 +236,7 @@ def _explain_first_block(
     for guard in recompile.failed_guards:
         if not _NEEDS_GRADIENT.search(guard.words):
             continue
+        # The earlier compilation has the old value of `requires_grad`.
         pair = guard.compile_id, recompile.compile_id
         without_gradient, with_gradient = pair if "was False" in guard.words else pair[::-1]
         yield (

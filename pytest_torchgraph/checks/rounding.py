@@ -86,6 +86,7 @@ def explain_rounding(
         f"the captured run is off by {captured_error:.3g}"
     )
     is_small = max(eager_error, captured_error) <= _ROUNDING * resolution * scale
+    # As far from float64 as eager is, up to chance.
     if captured_error <= _ALIKE * eager_error and is_small:
         advice = f"Use a tolerance: assert_matches_eager(atol={_round_up(largest_error)})."
         # Do not recommend a tolerance above every value, which would also accept zeros.
@@ -114,7 +115,11 @@ def _hidden_by(atol: float, expected: StepResult) -> str:
 
 
 def _sizes(unequal: Unequal) -> tuple[float, float, float] | None:
-    """Return the largest difference, the largest value and the resolution of its dtype."""
+    """Return the largest difference, the largest value and the resolution of its dtype.
+
+    Returns:
+        `None` if a value is missing, cannot round, is zero everywhere, or is not finite.
+    """
     eager, captured = unequal.eager, unequal.captured
     if eager is None or captured is None or not _has_rounding(eager, captured):
         return None
@@ -125,7 +130,10 @@ def _sizes(unequal: Unequal) -> tuple[float, float, float] | None:
 
 
 def largest_difference(eager: StepResult, captured: StepResult) -> float:
-    """Return the largest difference of a value that may round; 0 if it is not finite."""
+    """Return the largest difference of any value that may round, 0 if one is not finite.
+
+    Values that only one result has are left out.
+    """
     sizes = [0.0]
     for left, right in (
         (eager.outputs, captured.outputs),
@@ -139,6 +147,7 @@ def largest_difference(eager: StepResult, captured: StepResult) -> float:
 
 
 def _has_rounding(*tensors: torch.Tensor) -> bool:
+    """Return True if tensors have one shape and a dtype below float64, which is the reference."""
     return len({tensor.shape for tensor in tensors}) == 1 and all(
         tensor.is_floating_point()
         and tensor.layout is torch.strided
@@ -159,6 +168,7 @@ def _in_float64(unequal: Unequal, comparison: EagerComparison) -> torch.Tensor |
 
 
 def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Return the largest absolute difference, computed in float64."""
     return largest_value(left.double() - right.double())
 
 
@@ -176,7 +186,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 def _round_up(value: float) -> str:
     """Return a slightly larger round number."""
-    digit = 10.0 ** math.floor(math.log10(value))
+    digit = 10.0 ** math.floor(math.log10(value))  # 0.001 for 0.0042, which gives 0.007
     return f"{math.ceil(1.5 * value / digit) * digit:.1g}"
 
 
@@ -209,6 +219,7 @@ def absolute(rtol: Tolerance, atol: Tolerance, tensor: torch.Tensor) -> float:
     relative, allowed = tolerances(rtol, atol, tensor)
     if relative is None or allowed is None:
         relative, allowed = torch_private.get("default_tolerances")(tensor.dtype)
+    # The relative tolerance is a share of the value itself: from 1 on, it includes zero.
     return math.inf if relative >= 1 else float(allowed)
 
 
@@ -220,11 +231,23 @@ def is_all_nan(tensor: torch.Tensor) -> bool:
 
 
 def _tolerance_for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
+    """Return one tolerance for a tensor, `None` for torch's default.
+
+    Args:
+        value: the tolerance as given, see `Tolerance`.
+        tensor: the tensor.
+        name: "rtol" or "atol", for messages.
+
+    Raises:
+        TypeError, ValueError: see `tolerances`.
+    """
     if isinstance(value, Mapping):
         dtype, device = str(tensor.dtype).removeprefix("torch."), tensor.device.type
+        # A dtype decides before the device. The value for a device may be a mapping by dtype.
         for key in (tensor.dtype, dtype, str(tensor.dtype), device):
             if key in value:
                 return _tolerance_for(value[key], tensor, name)
+        # A mapping by device must name each device. A dtype that is missing has torch's default.
         by_dtype = {key for key in value if isinstance(key, torch.dtype) or _is_dtype(key)}
         devices = [key for key in value if key not in by_dtype]
         if devices:
@@ -239,7 +262,7 @@ def _tolerance_for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
             f"{name}={value!r} is not a valid tolerance: pass a number, or a mapping from dtype or "
             "device to numbers"
         )
-    if not value >= 0:
+    if not value >= 0:  # also NaN
         raise ValueError(f"{name}={value!r} is not a valid tolerance: pass a number of at least 0")
     if math.isinf(value):
         raise ValueError(
@@ -249,5 +272,6 @@ def _tolerance_for(value: Any, tensor: torch.Tensor, name: str) -> float | None:
 
 
 def _is_dtype(key: Any) -> bool:
+    """Return True for the name of a dtype, with or without `torch.`."""
     name = str(key).removeprefix("torch.")
     return isinstance(getattr(torch, name, None), torch.dtype)

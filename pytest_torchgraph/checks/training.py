@@ -13,6 +13,7 @@ from .subject import Subject
 
 
 def _problems(parameter: UpdatedParameter) -> Iterator[str]:
+    """Yield what is wrong with the update of a parameter, as ends of a sentence."""
     if not parameter.got_gradient:
         yield "gets no gradient in this step"
     if not parameter.is_held:

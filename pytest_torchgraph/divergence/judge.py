@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -75,6 +75,51 @@ class Pair(NamedTuple):
     eager_region: Region
 
 
+class _Formula(NamedTuple):
+    """A value as it is computed by the nodes of a region.
+
+    Attributes:
+        step, key: the value, and the step that contains it.
+        inputs: the values at the boundary of the region.
+        nodes: the nodes of the region.
+        budget: the limits.
+    """
+
+    step: ValuedStep
+    key: Key
+    inputs: Mapping[Key, Any]
+    nodes: tuple[Key, ...]
+    budget: Budget
+
+    def evaluate(self, *, double: bool = False) -> Any:
+        """Return the value, computed in float64 if `double`."""
+        return self.step.evaluate(self.key, self.inputs, self.nodes, self.budget, double=double)
+
+
+def _magnified_rounding(
+    sides: Sequence[_Formula], exact: Sequence[torch.Tensor], resolution: float
+) -> float:
+    """Return how far the rounding of inputs may move the values of two formulas.
+
+    Args:
+        sides: the formulas.
+        exact: their values in float64.
+        resolution: the resolution of the inputs.
+    """
+    effects = [0.0]
+    for side, result in zip(sides, exact, strict=True):
+        inputs = {k: jittered(value) for k, value in side.inputs.items()}
+        # A cancelling sum magnifies the rounding of its inputs: not a different formula.
+        effects.append(distance(side._replace(inputs=inputs).evaluate(double=True), result))
+        # A gradient that cancels everywhere consists of its operands' rounding errors.
+        effects += [
+            resolution * scale(value)
+            for value in side.inputs.values()
+            if is_dense(value) and value.is_floating_point()
+        ]
+    return max(effects)
+
+
 class Judge:
     """Judge of pairs of values, one from each of two steps.
 
@@ -98,7 +143,8 @@ class Judge:
         self.eager = eager
         self.other = other
         self.agreeing = agreeing
-        # Maps each eager value that the other step also computes to its first position there.
+        # Maps each eager value that the other step also computes to its first position there. An
+        # input has no position: 0, because it exists before every node.
         self.shared: dict[Key, int] = {}
         for key, eager_key in agreeing.items():
             first, position = eager.first_equal(eager_key), other.position_of.get(key, 0)
@@ -106,6 +152,8 @@ class Judge:
         self._budget = budget
         self._judged_cases = judged
         eager_step = eager.step
+        # Eager nodes that write to a tensor. A region runs them again instead of starting at them,
+        # because the kept value of the written tensor may be a copy from before the write.
         self._writing = {
             key
             for key in eager_step.order
@@ -148,7 +196,10 @@ class Judge:
         """Judge one pair of values, both recomputed from a set of agreeing values (a cut).
 
         As long as the cuts differ, drop the values that only one of them contains, at most four
-        times.
+        times. If they still differ then, they are compared with wider limits.
+
+        Returns:
+            `None` if a region is too large or cannot run.
         """
         dropped: set[Key] = set()
         dropped_eager: set[Key] = set()
@@ -162,10 +213,8 @@ class Judge:
 
         for _ in range(4):
             try:
-                other_region, eager_region = (
-                    region(self.other, key, stops),
-                    region(eager_step, eager_key, stops_eager),
-                )
+                other_region = region(self.other, key, stops)
+                eager_region = region(eager_step, eager_key, stops_eager)
             except TooLargeError:
                 return None
             cut = {
@@ -174,29 +223,39 @@ class Judge:
                 if k in self.agreeing
             }
             cut_eager = {self.eager.first_equal(k) for k in eager_region.boundary}
+            # An input ends every region, so it cannot be dropped.
             only_other = {k for k in cut - cut_eager if not eager_step.is_input(k)}
             only_eager = {
                 k for k in cut_eager - cut if not eager_step.is_input(k) and k in self.shared
             }
-            if not only_other and not only_eager:
+            shares_cut = not (only_other or only_eager)
+            if shares_cut:
                 break
             dropped |= {k for k in other_region.boundary if self._first_of(k) in only_other}
             dropped_eager |= {
                 k for k in eager_region.boundary if self.eager.first_equal(k) in only_eager
             }
         pair = Pair(key, eager_key, other_region, eager_region)
-        return self.compare(pair, shares_cut=not only_other and not only_eager)
+        return self.compare(pair, shares_cut=shares_cut)
 
     def _first_of(self, key: Key) -> Key | None:
+        """Return the first eager node with the value of a node, `None` if it does not agree."""
         eager_key = self.agreeing.get(key)
         return None if eager_key is None else self.eager.first_equal(eager_key)
 
     def compare(self, pair: Pair, *, shares_cut: bool) -> Judgement | None:
         """Compare two values, computed from eager's values at the boundaries of their regions.
 
+        Args:
+            pair: the values and their regions.
+            shares_cut: True if both regions start from the same values. Otherwise, a difference
+                must be larger to count.
+
         Returns:
-            `None` if a region cannot run.
+            `None` if a region cannot run, or a result has another shape.
         """
+        # A replay changes the eager values that the other region starts from, so they are part of
+        # the key.
         inputs = tuple(self.agreeing.get(k) for k in pair.region.boundary)
         case = (pair, inputs, shares_cut)
         if case not in self._judged_cases:
@@ -204,6 +263,7 @@ class Judge:
         return self._judged_cases[case]
 
     def _compare(self, pair: Pair, *, shares_cut: bool) -> Judgement | None:
+        """Recompute both values, and judge them; see `compare`, which keeps the result."""
         key, eager_key, other_region, eager_region = pair
         eager_step, other = self.eager.step, self.other
         other_inputs = {
@@ -211,96 +271,85 @@ class Judge:
             for k in other_region.boundary
         }
         eager_inputs = {k: eager_step.value(k) for k in eager_region.boundary}
+        sides = (
+            _Formula(eager_step, eager_key, eager_inputs, eager_region.nodes, self._budget),
+            _Formula(other, key, other_inputs, other_region.nodes, self._budget),
+        )
         value = eager_step.value(eager_key)
         try:
-            local = other.evaluate(
-                key, other_inputs, other_region.nodes, self._budget, double=False
-            )
+            local = sides[1].evaluate()
         except Exception:
             return None
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             return None
-        # An input without an equal value in the eager run does not agree.
+        # A judgement reports the boundary as values that agree. Inputs correspond by name, so their
+        # values may differ.
         boundary = tuple(
             k
             for k in other_region.boundary
             if k in self.agreeing and is_close(eager_step.value(self.agreeing[k]), other.value(k))
         )
         other_region = Region(boundary, other_region.nodes)
+        verdict = Judgement(key, eager_key, "rounding", other_region, eager_region)
         if is_same(local, value):
-            return Judgement(key, eager_key, "rounding", other_region, eager_region)
-
-        def verdict(
-            kind: Kind, size: float, rounding: float = 0.0, ratio: float = 0.0
-        ) -> Judgement:
-            return Judgement(
-                key, eager_key, kind, other_region, eager_region, size, rounding, ratio
-            )
-
+            return verdict
         try:
-            exact = eager_step.evaluate(
-                eager_key, eager_inputs, eager_region.nodes, self._budget, double=True
-            )
-            exact_other = other.evaluate(
-                key, other_inputs, other_region.nodes, self._budget, double=True
-            )
+            exact, exact_other = (side.evaluate(double=True) for side in sides)
         except Exception:  # an op without float64
             exact = exact_other = None
-        draws = self._is_random(key, eager_key)
-        # Integers, bools and values with another dtype have no rounding: compare exactly.
+        # Integers, bools and values with another dtype have no rounding: any difference counts,
+        # unless the formulas agree in float64, so that only their inputs were rounded.
         if not value.is_floating_point() or local.dtype != value.dtype:
             if is_dense(exact) and is_dense(exact_other) and bool(torch.equal(exact, exact_other)):
-                return verdict("rounding", 0.0)
-            kind: Kind = "random" if draws else "formula"
+                return verdict
+            kind: Kind = "random" if self._is_random(key, eager_key) else "formula"
             if self._reads_other_operands(pair):
                 kind = "operand"
-            return verdict(kind, _relative(distance(value, local), value), 0.0, math.inf)
+            size = _relative(distance(value, local), value)
+            return replace(verdict, kind=kind, size=size, ratio=math.inf)
         if not is_dense(exact) or not is_dense(exact_other) or exact.shape != exact_other.shape:
             return None
-        crossed = [value.dtype]
-        if not shares_cut or len(other_region.nodes) + len(eager_region.nodes) > 2:
-            crossed += list(self._dtypes(other_region, eager_region))
-        resolution = max(torch.finfo(dtype).eps for dtype in crossed)
+        resolution = self._resolution(value.dtype, verdict, shares_cut=shares_cut)
         difference, eager_error = distance(exact, exact_other), distance(value, exact)
+        # `floor` is the rounding to expect. Eager's own error may be 0 by chance, but rounding to
+        # the nearest number may move a value by half of the resolution. (1e-300 replaces 0, by
+        # which nothing can be divided.)
         floor = max(eager_error, resolution * max(scale(value), 1e-300) * 0.5, 1e-300)
-        ratio = difference / floor
+        # From equal values, formulas that are equal in exact arithmetic differ in float64 only by
+        # the rounding of float64.
         least = 1e-9 * max(scale(exact), 1e-300) if shares_cut else _MIN_RATIO_UNSHARED * floor
+        if difference > least and difference / floor > _MIN_RATIO:
+            # Only now, because it runs both formulas once more.
+            floor = max(floor, _magnified_rounding(sides, (exact, exact_other), resolution))
+        ratio = difference / floor
         if difference > least and ratio > _MIN_RATIO:
-            # A cancelling sum magnifies the rounding of its inputs: not a different formula.
-            for step, key_in_step, inputs, region_in_step, result in (
-                (eager_step, eager_key, eager_inputs, eager_region, exact),
-                (other, key, other_inputs, other_region, exact_other),
-            ):
-                moved = {k: jittered(value) for k, value in inputs.items()}
-                perturbed = step.evaluate(
-                    key_in_step, moved, region_in_step.nodes, self._budget, double=True
-                )
-                floor = max(floor, distance(perturbed, result))
-            # A gradient that cancels everywhere consists of its operands' rounding errors.
-            boundary_values = [
-                v for v in (*other_inputs.values(), *eager_inputs.values()) if is_dense(v)
-            ]
-            largest = max((scale(v) for v in boundary_values if v.is_floating_point()), default=0.0)
-            floor = max(floor, resolution * largest)
-            ratio = difference / floor
-        if difference > least and ratio > _MIN_RATIO:
-            kind = "formula"
-            if self._reads_other_operands(pair):
-                kind = "operand"
-            elif draws and ratio > _MIN_RATIO_RANDOM:
-                kind = "random"
-            elif self._same_call(pair):
-                kind = "state"
-        else:
-            kind = "rounding"
+            verdict = replace(verdict, kind=self._kind_of(pair, ratio))
         reference = exact if scale(exact) else value
-        rounding = _relative(eager_error, reference)
-        return verdict(kind, _relative(difference, reference), rounding, ratio)
+        return replace(
+            verdict,
+            size=_relative(difference, reference),
+            rounding=_relative(eager_error, reference),
+            ratio=ratio,
+        )
 
-    def _dtypes(self, other_region: Region, eager_region: Region) -> set[torch.dtype]:
-        values = [self.other.value(k) for k in (*other_region.nodes, *other_region.boundary)]
-        values += [self.eager.step.value(k) for k in (*eager_region.nodes, *eager_region.boundary)]
-        return {v.dtype for v in values if isinstance(v, torch.Tensor) and v.dtype in LOWER_DTYPES}
+    def _kind_of(self, pair: Pair, ratio: float) -> Kind:
+        """Return in which way two floating-point values differ, if not by rounding."""
+        if self._reads_other_operands(pair):
+            return "operand"
+        if ratio > _MIN_RATIO_RANDOM and self._is_random(pair.key, pair.eager_key):
+            return "random"
+        return "state" if self._same_call(pair) else "formula"
+
+    def _resolution(self, dtype: torch.dtype, verdict: Judgement, *, shares_cut: bool) -> float:
+        """Return the coarsest resolution to which two values of a dtype may have been rounded."""
+        dtypes = {dtype}
+        regions = (self.other, verdict.region), (self.eager.step, verdict.eager_region)
+        # A single op on each side, from equal values, rounds only its result.
+        if not shares_cut or sum(len(part.nodes) for _, part in regions) > 2:
+            for step, part in regions:
+                values = (step.value(k) for k in (*part.nodes, *part.boundary))
+                dtypes.update(v.dtype for v in values if isinstance(v, torch.Tensor))
+        return max(torch.finfo(d).eps for d in dtypes if d == dtype or d in LOWER_DTYPES)
 
     def _is_random(self, key: Key, eager_key: Key) -> bool:
         """Return True if one of two nodes draws random numbers, or is a result of such a node."""
@@ -327,6 +376,7 @@ class Judge:
     def _reads_other_operands(self, pair: Pair) -> bool:
         """Return True if both sides call the same ops with the same constants, on other values.
 
+        Walks back from both values in parallel, until their operands agree or have another value.
         Operands are compared by value and position. An op that reads another parameter, or the same
         values in another order, therefore reads other operands. The boundaries of the regions do
         not show this: they have no order, and lack a parameter that a later op reads.
@@ -356,6 +406,8 @@ class Judge:
                     return False
                 if is_close(*values):
                     continue
+                # The two ops read different values of eager's. That is another operand only if the
+                # other step could have read eager's.
                 if not self._is_available(eager_operand):
                     return False  # the op that computes eager's operand is missing
                 is_other = True
@@ -382,6 +434,7 @@ def operand_of_view(step: ValuedStep, key: Key) -> Key | None:
 
 
 def _count_ops(step: ValuedStep, part: Region) -> Counter[str]:
+    """Count the ops of a region by name, without views, which compute nothing."""
     ops = [step.node(key).op for key in part.nodes]
     return Counter(op for op in ops if op != "operator.getitem" and not is_view(op))
 
@@ -426,8 +479,10 @@ class Suspects:
         self._paired = paired
         self._budget = budget
         self._eager, self._other = judge.eager.step, judge.other
+        # The outputs of the target correspond by path. That is certain, unlike positions in graphs.
         self._returned_pairs = {**dict(_pair_returned(self._eager, self._other)), **returned}
-        # Eager nodes whose values the other step does not compute, by op.
+        # Eager nodes whose values the other step does not compute, by op. A suspect without a
+        # partner may be one of them, computed wrongly.
         self._missing: dict[str, list[Key]] = {}
         for key in self._eager.order:
             if judge.eager.first_equal(key) not in judge.shared and is_dense(
@@ -436,7 +491,11 @@ class Suspects:
                 self._missing.setdefault(self._eager.node(key).op, []).append(key)
 
     def judged(self, skipped: Mapping[Key, object]) -> Iterator[Judgement]:
-        """Yield a judgement for each value that differs from eager by more than rounding."""
+        """Yield a judgement for each value that differs from eager by more than rounding.
+
+        Args:
+            skipped: has the nodes not to judge as keys.
+        """
         for key in self._other.order:
             self._budget.check()
             if key in self._judge.agreeing or key in skipped:
@@ -448,6 +507,12 @@ class Suspects:
                 yield verdict
 
     def _judge_suspect(self, key: Key) -> Judgement | None:
+        """Judge a value against its candidates, the likeliest first.
+
+        Returns:
+            The judgement of the first candidate that differs from the value. `None` if a candidate
+            matches, if none can be compared, or if all results agree in spite of the value.
+        """
         candidates = self._candidates(key)
         if not candidates or (key not in self._returned_pairs and self._is_equivalent(key)):
             return None
@@ -458,9 +523,9 @@ class Suspects:
             return None
         first = judge.eager.first_equal
         cut = {first(judge.agreeing[k]) for k in other_region.boundary if k in judge.agreeing}
-        if not cut:
+        if not cut:  # eager has no value to recompute it from
             return None
-        strongest: Judgement | None = None
+        first_different: Judgement | None = None
         for eager in candidates:
             value = self._eager.value(eager)
             if not is_dense(value) or value.shape != self._other.value(key).shape:
@@ -469,20 +534,28 @@ class Suspects:
             if eager_region is None:
                 continue
             cut_eager = {first(k) for k in eager_region.boundary}
-            other_cut = {k for k in cut if not self._eager.is_input(k)}
-            eager_cut = {k for k in cut_eager if not self._eager.is_input(k)}
-            moved = other_cut != eager_cut and not (cut_eager <= cut or cut <= cut_eager)
+            # If each side starts from a value that the other side does not use, the candidate is
+            # probably another value. Inputs alone do not show that: every region ends at them.
+            moved = not (
+                cut_eager <= cut
+                or cut <= cut_eager
+                or all(map(self._eager.is_input, cut ^ cut_eager))
+            )
             if moved and not self._may_move(key, eager):
                 continue
             pair = Pair(key, eager, other_region, eager_region)
             verdict = judge.compare(pair, shares_cut=cut == cut_eager)
             if verdict is None:
                 continue
-            if not verdict.is_strong:  # a match: earlier candidates are other values
-                is_returned = strongest and self._returned_pairs.get(key) == strongest.eager
-                return strongest if is_returned else None
-            strongest = strongest or verdict
-        return strongest
+            if not verdict.is_strong:
+                # A match, so an earlier candidate is another value, unless the position in the
+                # output identifies it.
+                is_returned = (
+                    first_different and self._returned_pairs.get(key) == first_different.eager
+                )
+                return first_different if is_returned else None
+            first_different = first_different or verdict
+        return first_different
 
     def _may_move(self, key: Key, eager: Key) -> bool:
         """Return True if the matcher or the position in the output identifies the two values."""
@@ -492,6 +565,11 @@ class Suspects:
         return self._paired.get(key) == eager and same_op
 
     def _eager_region(self, eager: Key, key: Key) -> Region | None:
+        """Return the region of an eager value, from values that are computed before `key` too.
+
+        Returns:
+            `None` if it is too large.
+        """
         judge, is_returned = self._judge, eager in self._returned_pairs.values()
 
         def stops(node: Key) -> bool:
@@ -510,13 +588,15 @@ class Suspects:
         if key in self._returned_pairs:
             candidates.append(self._returned_pairs[key])
         partner = self._paired.get(key)
+        # A partner with a value that the other step computes elsewhere is no candidate, unless the
+        # op is the same: x * 1.0 has the value of x, which another node may agree with.
         if partner is not None and (
             self._judge.eager.first_equal(partner) not in self._judge.shared
-            # x * 1.0 has the value of x, which another node may agree with.
             or self._eager.node(partner).op == self._other.node(key).op
         ):
             candidates.append(partner)
         original = original_op(self._other.fx(key))
+        # Inside a decomposition, eager has no op of its own for the value.
         if self._ends_decomposition(key, original):
             for op in dict.fromkeys((original, self._other.node(key).op)):
                 candidates += [
@@ -524,6 +604,7 @@ class Suspects:
                     for k in self._missing.get(op, ())
                     if self._eager.kind(k) == self._other.kind(key)
                 ]
+                # One of several results of the op.
                 candidates += [
                     k
                     for k in self._missing.get("operator.getitem", ())
@@ -542,7 +623,10 @@ class Suspects:
         )
 
     def _is_equivalent(self, key: Key) -> bool:
-        """Return True if all values computed from a value agree, so its formula is equivalent."""
+        """Return True if each path from a value to an output has a value that agrees.
+
+        The value is then computed by a formula that is equivalent to eager's.
+        """
         agrees, is_returned = self._reached[key]
         return agrees and not is_returned
 

@@ -18,17 +18,19 @@ _SPREAD = 30
 
 def pair_nodes(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
     """Map nodes of `right` to the nodes of `left` that the matcher of `diff` pairs them with."""
+    # The number of each graph, by its name.
     numbers = [{v.graph.name: n for n, v in enumerate(step.graphs)} for step in (left, right)]
     graphs_left, graphs_right = ([v.graph for v in step.graphs] for step in (left, right))
     _, _, origins = find_changes(graphs_left, graphs_right)
     paired: dict[Key, Key] = {}
     for before, after, names in origins.matched():
         if before is None or after is None:
-            continue
+            continue  # only one side has the graph
         if before.name not in numbers[0] or after.name not in numbers[1]:
             continue  # these are bodies of a higher-order op
         left_number, right_number = numbers[0][before.name], numbers[1][after.name]
         for old, new in names.items():
+            # The matcher also names nodes of bodies.
             if (
                 old in left.graphs[left_number].graph.by_name
                 and new in right.graphs[right_number].graph.by_name
@@ -55,6 +57,7 @@ def pair_outputs(
 
 
 def _find_returned(step: ValuedStep, output: torch.Tensor) -> Key | None:
+    """Return the last returned node with the value of an output, `None` if there is none."""
     found = None
     for number, valued in enumerate(step.graphs):
         for node in valued.graph.outputs:
@@ -77,9 +80,10 @@ class PairedValues:
 
     def __init__(self, step: ValuedStep):
         self.step = step
+        # The nodes by shape and dtype, each with the two numbers of its sketch.
         self._by_form: dict[Any, list[tuple[Key, float, float]]] = {}
         self._first: dict[Key, Key] = {}
-        seen: dict[Any, Key] = {}
+        seen: dict[Any, Key] = {}  # the first node of each value, by form and digest
         for key in [*step.inputs(), *step.order]:
             value = step.value(key)
             if not is_dense(value):
@@ -95,6 +99,7 @@ class PairedValues:
 
     def candidates(self, value: torch.Tensor) -> list[Key]:
         """Return the nodes with exactly this value, or else those equal to it up to rounding."""
+        # The sketches exclude most nodes without a comparison of the values.
         total, norm = sketch(value)
         limit = _SPREAD * closeness(value.dtype) * max(norm, 1e-30)
         near = [
@@ -107,10 +112,12 @@ class PairedValues:
 
 
 def _has_form(left: Any, right: torch.Tensor) -> bool:
+    """Return True for a dense tensor with the shape and dtype of another one."""
     return is_dense(left) and (left.shape, left.dtype) == (right.shape, right.dtype)
 
 
 def _digest(value: torch.Tensor) -> int:
+    """Return a hash of the bytes of a value, in the order of its elements."""
     plain = value.contiguous()
     return hash(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
 
@@ -121,7 +128,7 @@ def _returns_operand(step: ValuedStep, key: Key, value: torch.Tensor) -> bool:
     An eager node with this value then corresponds to the operand, not to the node.
     """
     operands = [step.value(operand) for operand in step.operands(key)]
-    return any(is_dense(v) and v.dtype == value.dtype and is_close(v, value) for v in operands)
+    return any(_has_form(v, value) and is_close(v, value) for v in operands)
 
 
 def find_anchors(
@@ -134,8 +141,9 @@ def find_anchors(
 ) -> dict[Key, Key]:
     """Map nodes of another step to the eager nodes with the same value.
 
-    Among several eager nodes, the matcher's partner is preferred, then a node of the same module.
-    Inputs correspond by name, because both sides are judged on eager's values.
+    Among several eager nodes, the matcher's partner is preferred, then a node of the same kind of
+    graph, of the same module, and with the nearest value. Inputs correspond by name, whatever their
+    values, because both sides are judged on eager's values.
 
     Args:
         eager: the values of the eager step.
@@ -150,6 +158,7 @@ def find_anchors(
     named = {key[1]: key for key in eager_step.inputs()}
     agreeing: dict[Key, Key] = {}
     for key in [*other.inputs(), *other.order]:
+        # The operands too, because `_returns_operand` reads their values.
         if before is not None and not other.changed.intersection((key, *other.operands(key))):
             if key in before:
                 agreeing[key] = before[key]
@@ -166,11 +175,7 @@ def find_anchors(
         partner = paired.get(key)
         if partner is not None:
             eager_value = eager_step.value(partner)
-            if (
-                is_dense(eager_value)
-                and eager_value.dtype == value.dtype
-                and is_close(eager_value, value)
-            ):
+            if _has_form(eager_value, value) and is_close(eager_value, value):
                 agreeing[key] = partner
                 continue
         if (
@@ -228,12 +233,14 @@ def region(
         TooLargeError: if the region has more nodes.
     """
     boundary: list[Key] = []
+    # The target belongs to the region, even if `stops` is true for it.
     nodes, seen, worklist = [target], {target}, [*step.operands(target)]
     while worklist:
         key = worklist.pop()
         if key in seen:
             continue
         seen.add(key)
+        # Nothing computes an input, and another draw gives other numbers.
         if stops(key) or step.is_input(key) or step.is_drawn(key):
             boundary.append(key)
             continue
@@ -242,5 +249,6 @@ def region(
             raise TooLargeError
         if step.node(key).kind != "get_attr":
             worklist += step.operands(key)
+    # An input has no position. It is here only as the target.
     nodes.sort(key=lambda key: step.position_of.get(key, -1))
     return Region(tuple(boundary), tuple(nodes))

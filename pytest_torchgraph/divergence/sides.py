@@ -38,36 +38,24 @@ def eager_side(eager_run: EagerRun, expected: Any, budget: Budget) -> ValuedStep
     Raises:
         NotFollowedError: if the ops cannot run one by one, or produce another outcome.
     """
-    recorded: list[tuple[Built, Run]] = []
-
-    def how(step: Run) -> None:
-        captured = Dispatch().capture(step, CanonicalNames(), keep_constants=True)
-        graphs = captured.graphs() if callable(captured.graphs) else captured.graphs
-        assert isinstance(graphs, Built)
-        recorded.append((graphs, step))
-
-    try:
-        eager_run.run(how)
-    except CaptureError as error:
-        # The rest of the message suggests remedies for a capture via 'dispatch'.
-        reason = " ".join(str(error).split()).partition(". ")[0]
-        raise NotFollowedError(f"the eager run cannot be recorded op by op: {reason}") from error
-    (built, step), named = recorded[0], eager_run.invocation.named
+    built, step = _record_ops(eager_run)
+    named = eager_run.invocation.named
     tensors: dict[str, Any] = dict(built.constants)
     for tensor in named.all_tensors():
-        name = named.tensors.get(id(tensor))
-        if name is not None:
-            tensors[name[1]] = tensor
+        input_name = named.tensors.get(id(tensor))
+        if input_name is not None:
+            tensors[input_name[1]] = tensor  # without its role
     tensors.update((f"tangent.{number}", grad) for number, grad in step.cotangents)
     # Copy each input once: forward and backward share it, as they do in the step.
     tensors = {name: copied_value(tensor) for name, tensor in tensors.items()}
+    # The ops draw the numbers that the eager run drew.
     now = RandomState(named.generators)
     eager_run.random.restore()
     returned: list[torch.Tensor] = []
     try:
         sides = []
         graphs = numbered(built.graphs)
-        read = {node.name for graph in graphs for node in graph.inputs}
+        read = {node.name for graph in graphs for node in graph.inputs}  # by any of the graphs
         for graph in graphs:
             valued = _runnable(graph)
             missing = [node.name for node in graph.inputs if node.name not in tensors]
@@ -89,14 +77,43 @@ def eager_side(eager_run: EagerRun, expected: Any, budget: Budget) -> ValuedStep
     return ValuedStep(sides)
 
 
+def _record_ops(eager_run: EagerRun) -> tuple[Built, Run]:
+    """Run the target eagerly, and return the graphs of its ops and the step that ran.
+
+    Raises:
+        NotFollowedError: if the ops cannot be recorded.
+    """
+    recorded: list[tuple[Built, Run]] = []
+
+    def how(step: Run) -> None:
+        # `keep_constants`: the graphs run a second time, so they need the constants' values.
+        captured = Dispatch().capture(step, CanonicalNames(), keep_constants=True)
+        graphs = captured.graphs() if callable(captured.graphs) else captured.graphs
+        assert isinstance(graphs, Built)
+        recorded.append((graphs, step))
+
+    try:
+        eager_run.run(how)
+    except CaptureError as error:
+        # The rest of the message suggests remedies for a capture via 'dispatch'.
+        reason = " ".join(str(error).split()).partition(". ")[0]
+        raise NotFollowedError(f"the eager run cannot be recorded op by op: {reason}") from error
+    return recorded[0]
+
+
 def _flat(value: Any) -> Sequence[Any]:
     return value if isinstance(value, tuple | list) else (value,)
 
 
 def _runnable(graph: Graph) -> ValuedGraph:
-    """Return a module for a graph that was recorded op by op."""
+    """Return a module for a graph that was recorded op by op.
+
+    Raises:
+        NotFollowedError: if the graph cannot be built as a module.
+    """
     if graph.subgraphs:
         raise NotFollowedError("the bodies of a higher-order op cannot run a second time")
+    # Without outputs for the saved values: a later graph reads them from `ValuedGraph.live`.
     builder = ModuleBuilder(replace(graph, saved=()), {})
     try:
         module = builder.build()
@@ -107,6 +124,8 @@ def _runnable(graph: Graph) -> ValuedGraph:
 
 class CompiledSide:
     """A run through a compiler stage, with the graphs run op by op.
+
+    The run takes place when the object is made.
 
     Args:
         eager_run: runs the target.
@@ -126,6 +145,7 @@ class CompiledSide:
         captured: list[Captured] = []
 
         def runner(converted: Converted) -> Callable[[list[Any]], Any]:
+            # A boxed function clears the list of its arguments, so that they can be freed early.
             def run(args: list[Any]) -> Any:
                 valued = _of_converted(converted)
                 sides.append(valued)
@@ -156,7 +176,11 @@ class CompiledSide:
 
 
 def _with_regions_inlined(sides: list[ValuedGraph], budget: Budget) -> list[ValuedGraph]:
-    """Run the bodies of regions op by op too, unless they cannot run so."""
+    """Run the bodies of regions op by op too, unless they cannot run so.
+
+    All graphs of a step are inlined, or none is, because the backward reads saved values by the
+    names that they have in the forward.
+    """
     inlined: list[ValuedGraph] = []
     for valued in sides:
         graph = inline_regions(valued.graph)
@@ -169,12 +193,14 @@ def _with_regions_inlined(sides: list[ValuedGraph], budget: Budget) -> list[Valu
             except NotFollowedError:
                 return sides
         inlined.append(valued)
+    # Inlining may have renamed a value that the backward reads.
     nodes = inlined[0].graph.by_name
     saved = [node.name for node in inlined[-1].graph.inputs if node.op == "saved"]
     return inlined if all(name in nodes for name in saved) else sides
 
 
 def _of_converted(converted: Converted) -> ValuedGraph:
+    """Return a compiled graph with a copy of its module, whose nodes can run one by one."""
     module = runnable(copied(converted.owner))
     draw_by_seeds(module)
     by_name = {node.name: node for node in module.graph.nodes}

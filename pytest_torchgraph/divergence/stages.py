@@ -29,15 +29,22 @@ _MAX_SURE_NODES = 8
 _MIN_SURE_RATIO = 1000.0
 """Minimum size of a proven difference, in multiples of eager's own rounding."""
 _DRAWS_AS_EAGER = {"fallback_random": True}
+"""Inductor's option to draw eager's random numbers. By default, it has a generator of its own."""
 
 
 def stages_of(mechanism: Mechanism) -> list[tuple[Stage, Mechanism]]:
-    """Return the compiler stages of a mechanism whose graphs can run op by op, in order."""
+    """Return the compiler stages of a mechanism whose graphs can run op by op, in order.
+
+    Each stage has a name and a mechanism that compiles up to it. A stage in which `mechanism` does
+    nothing, such as decompositions without a table, is left out.
+    """
     if isinstance(mechanism, Dynamo):
+        # Dynamo's own graph cannot run op by op. `Search._traced_stage` tells them apart.
         return [("aot", Aot(dynamic=mechanism.dynamic, fullgraph=mechanism.fullgraph))]
     if isinstance(mechanism, Inductor):
         options = {**(mechanism.options or {}), **_DRAWS_AS_EAGER}
         passes = replace(mechanism, codegen=False, options=options)
+        # Inductor's partitioner and its table of decompositions.
         lower = Aot(mechanism.dynamic, mechanism.fullgraph, "min_cut", "inductor")
         return [*stages_of(lower), ("passes", passes)]
     assert isinstance(mechanism, Aot)  # `Capture.first_difference` refuses other mechanisms
@@ -89,15 +96,22 @@ class Search:
             return Divergence(self.checked, reason=reason)
 
     def _follow(self, stages: Sequence[tuple[Stage, Mechanism]]) -> Divergence:
+        """Find the first of some stages that differs from eager, and walk it.
+
+        Raises:
+            NotFollowedError: if no stage differs, or the difference cannot be found.
+        """
         other_devices = {t.device.type for t in self.eager_run.invocation.named.all_tensors()} - {
             "cpu"
         }
         if other_devices:
             raise NotFollowedError(f"values on {other_devices.pop()!r} cannot be compared yet")
         eager = eager_side(self.eager_run, self.expected, self.budget)
+        # The runs so far, by the number of the stage; -1 is the eager run.
         sides: dict[int, tuple[ValuedStep, Any]] = {-1: (eager, self.expected)}
 
         def agrees(number: int) -> bool:
+            """Run through a stage, add the run to `sides`, and return True if it matches eager."""
             self.budget.check()
             side = CompiledSide(self.eager_run, stages[number][1], self.budget)
             sides[number] = side.step, side.outcome
@@ -106,7 +120,8 @@ class Search:
 
         low, high = -1, len(stages) - 1
         if agrees(high):
-            self._stop_without_difference(stages[high][0], eager)
+            self._stop_without_difference(eager)  # raises
+        # Stage `low` agrees, and stage `high` differs.
         while high - low > 1:
             middle = (low + high) // 2
             if agrees(middle):
@@ -115,12 +130,12 @@ class Search:
                 high = middle
         self.checked = stage = stages[high][0]
         if stage == "aot":
-            stage = self._traced_stage()
-            self.checked = stage
+            self.checked = stage = self._traced_stage()
         if low_precision := _low_precision(eager):
-            self._stop_in_low_precision(low_precision)
+            self._stop_in_low_precision(low_precision)  # raises
         after = sides[high]
         before, outcome = eager, Walk()
+        # The stage before is the most similar. If a walk from it proves nothing, walk from eager.
         for number in dict.fromkeys((low, -1)):
             if not outcome.accepted:
                 before = sides[number][0]
@@ -138,6 +153,7 @@ class Search:
         """
 
         def run_with(limit: int | None) -> tuple[PassRecorder, bool]:
+            """Run with the first `limit` passes. Return their record, and True if it differs."""
             self.budget.check()
             recorder = PassRecorder(limit)
             with torch_private.on_passes(recorder):
@@ -146,13 +162,15 @@ class Search:
 
         try:
             recorder, differs = run_with(None)
+            # Positions of passes from 1, which are also limits: each pass once, in order.
             changing = list(dict.fromkeys(recorder.changing))
             if not differs or not changing:
                 return ""
-            if run_with(0)[1]:  # a pass that always runs
+            if run_with(0)[1]:  # the cause is one of the passes that no limit leaves out
                 names = [recorder.applied[n - 1] for n in changing]
                 needed = [name for name in names if name.startswith(NEEDED)]
                 return needed[0] if len(needed) == 1 else ""
+            # With all passes up to number `high` of those that change a graph, the run differs.
             low, high = 0, len(changing) - 1
             while low < high:
                 middle = (low + high) // 2
@@ -164,7 +182,7 @@ class Search:
         except Exception:  # time ran out, or inductor cannot do without the passes left out
             return ""
 
-    def _stop_without_difference(self, stage: Stage, eager: ValuedStep) -> None:
+    def _stop_without_difference(self, eager: ValuedStep) -> None:
         """End the search because the last stage that can run op by op agrees.
 
         Raises:
@@ -193,7 +211,7 @@ class Search:
         raise NotFollowedError(f"rounding in {dtype} is too large to tell it from a fault{advice}")
 
     def _rounding_advice(self) -> str:
-        """Return advice if inductor matches eager when it also rounds between ops."""
+        """Return advice if inductor matches eager when it also rounds between ops, else ""."""
         mechanism = self.mechanism
         assert isinstance(mechanism, Inductor)
         options = {**(mechanism.options or {}), **_DRAWS_AS_EAGER, "emulate_precision_casts": True}
@@ -215,7 +233,7 @@ class Search:
         traced = Dynamo(dynamic=self.mechanism.dynamic, fullgraph=self.mechanism.fullgraph)
         try:
             outcome = self.eager_run.run(lambda step: traced.capture(step, CanonicalNames()))
-        except Exception:
+        except Exception:  # Dynamo's graph cannot run alone, so nothing is known about it
             return "aot"
         return "dynamo" if self.differs(outcome) else "aot"
 
@@ -232,6 +250,7 @@ def _low_precision(step: ValuedStep) -> str:
 def _describe_walk(
     stage: Stage, outcome: Walk, before: ValuedStep, after: ValuedStep, eager: ValuedStep
 ) -> Divergence:
+    """Return the outcome of a walk from `before` to `after` as a `Divergence`."""
     if not outcome.accepted:
         if outcome.rejected:
             candidates = counted(outcome.rejected, "candidate op")
@@ -254,28 +273,32 @@ def _describe_verdict(
     after: ValuedStep,
     eager: ValuedStep,
 ) -> Divergence:
+    """Return one accepted judgement of a walk from `before` to `after` as a `Divergence`."""
     assert verdict.kind != "rounding"
-    region = [key for key in verdict.region.nodes if key in after.position_of]
+    region = verdict.region.nodes
     nodes = tuple(after.node(key) for key in region)
     eager_keys = certain = verdict.eager_region.nodes
-    if before is not eager:
+    if before is not eager:  # the walk began at a compiler stage, whose nodes eager does not have
         eager_keys, certain = _find_eager_nodes(verdict, before, eager)
     eager_nodes = tuple(eager.node(key) for key in eager_keys)
     eager_nodes = eager_nodes or tuple(before.node(key) for key in verdict.eager_region.nodes)
     # Only the eager run has the module and the line of an op that is missing in the stage.
     named = headline(eager_nodes, nodes)
+    # The first of these with a module, or a line, names it: first the nodes that the message names.
     places = [*reversed(named[1]), *reversed(named[0]), after.node(verdict.key), *reversed(nodes)]
     shown = nodes_to_show(eager_nodes, nodes)
+    # Nodes of one decomposition have equal origins.
     origins = {(original_op(after.fx(key)), after.fx(key).meta.get("seq_nr")) for key in region}
     is_small = len(nodes) <= _MAX_SURE_NODES or len(origins) == 1
     value, other_value = before.value(verdict.eager), after.value(verdict.key)
+    graph = after.graphs[verdict.key[0]].graph
     return Divergence(
         stage,
         verdict.kind,
         nodes,
         eager_nodes,
-        next((node.module for node in places if node.module), ""),
-        after.graphs[verdict.key[0]].graph.name,
+        module=next((node.module for node in places if node.module), ""),
+        graph=graph.name,
         source=next((node.source for node in places if node.source is not None), None),
         size=verdict.size,
         rounding=verdict.rounding,
@@ -290,7 +313,7 @@ def _describe_verdict(
             _format_calls(shown[0], eager, certain),
             _format_calls(shown[1], after, region),
         ),
-        drawn=after.graphs[verdict.key[0]].graph,
+        drawn=graph,
     )
 
 
@@ -310,7 +333,8 @@ def _format_calls(nodes: Sequence[Node], step: ValuedStep, keys: Sequence[Key]) 
         nodes: the ops. If there are several, only ops with a number among their arguments are
             formatted.
         step: the step that contains the nodes.
-        keys: the nodes that are certain. Nothing is formatted if another node is among `nodes`.
+        keys: the nodes that are certain. Nothing is formatted if another node is among `nodes`,
+            or a node that is no call.
     """
     key_of = {step.node(key): key for key in keys}
     if not all(node.is_call and node in key_of for node in nodes):
@@ -321,11 +345,13 @@ def _format_calls(nodes: Sequence[Node], step: ValuedStep, keys: Sequence[Key]) 
 
 
 def _has_number(node: Node) -> bool:
+    """Return True if an argument is a number. A bool is a flag."""
     arguments = (*node.args, *node.kwargs.values())
     return any(isinstance(arg, int | float) and not isinstance(arg, bool) for arg in arguments)
 
 
 def _format_call(key: Key, step: ValuedStep) -> str:
+    """Format a node as a call, with the inputs that its operands are views of."""
     node = step.node(key)
     arguments = [format_arg(arg) for arg in node.args]
     arguments += [f"{format_key(name)}={format_arg(arg)}" for name, arg in node.kwargs.items()]
@@ -366,10 +392,11 @@ def _find_eager_nodes(
             else []
         )
         if equal_values:
+            # The first one of the same module, else the first one.
             nearest = min(equal_values, key=lambda k: eager.node(k).module != node.module)
             op = eager.node(nearest).op
             is_only = sum(eager.node(k).op == op for k in equal_values) == 1
-            if op == "operator.getitem":
+            if op == "operator.getitem":  # name the op with several results too
                 keys.update(dict.fromkeys(eager.operands(nearest), is_only))
             keys[nearest] = is_only
     nodes = sorted(keys, key=lambda key: eager.position_of.get(key, -1))

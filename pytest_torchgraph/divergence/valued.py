@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from ..graph.model import Graph, Node, SubgraphRef, iter_refs
-from ..mechanisms.step import LOWER_DTYPES
+from ..mechanisms.step import cast_to_float64
 from ..words import grouped
 from .values import Budget, copied_value, in_double, is_dense, is_same
 
@@ -54,6 +54,7 @@ class ValuedGraph:
         """Names of nodes that draw random numbers, also inside a higher-order op."""
 
         def draws(graph: Graph) -> bool:
+            # `walk` includes the bodies inside a body.
             return any(e.kind == "random" for g in graph.walk() for n in g.nodes for e in n.effects)
 
         bodies = {body.name for body in self.graph.subgraphs if draws(body)}
@@ -85,7 +86,7 @@ class ValuedGraph:
         return duplicate
 
     def run(self, args: Sequence[Any], budget: Budget, read: Container[str] = ()) -> Any:
-        """Run the graph and keep the value of each node.
+        """Run the graph, keep the value of each node, and return the outputs.
 
         Args:
             args: the values of its inputs.
@@ -139,6 +140,7 @@ class ValuedStep:
     def __init__(self, graphs: Sequence[ValuedGraph]):
         self.graphs = graphs
         self.changed: frozenset[Key] = frozenset()
+        # The forward's node for each name by which the backward may read a saved value.
         self._home: dict[str, Key] = {}
         self._operands: dict[Key, tuple[Key, ...]] = {}
         self.order: list[Key] = []
@@ -223,8 +225,8 @@ class ValuedStep:
         """Run some nodes on given values.
 
         Args:
-            target: the node whose value is returned.
-            inputs: the values at the boundary.
+            target: the node whose value is returned, one of `nodes`.
+            inputs: the values that the nodes start from. They are not changed.
             nodes: the nodes to run, in order.
             budget: the limits.
             double: compute in float64.
@@ -243,6 +245,10 @@ class ValuedStep:
     def replayed(self, instead: Mapping[Key, Any], budget: Budget) -> ValuedStep:
         """Replace the values of some nodes, and run the nodes that depend on them again.
 
+        Args:
+            instead: the new values. Nodes in it do not run.
+            budget: the limits.
+
         Returns:
             A step that shares unchanged values with this step. `changed` contains the other keys.
         """
@@ -253,6 +259,7 @@ class ValuedStep:
         writes = any(node.after for valued in self.graphs for node in valued.graph.nodes)
         live: dict[Key, Any] = {}
         changed: set[Key] = set()
+        # Inputs and then nodes in order, so `changed` has the operands of a node before the node.
         for key in [*self.inputs(), *self.order]:
             is_given = key in instead or self.is_input(key) or self.is_drawn(key)
             if is_given and (writes or key in instead):
@@ -287,7 +294,8 @@ class ValuedStep:
             key: the node.
             value_of: returns the value of a node.
             double: compute in float64.
-            copies: copy the operands of a node that writes to one of them.
+            copies: copy the operands of a node that writes to one of them. False if the values are
+                copies already, and later nodes must see the write.
         """
         valued, node = self.graphs[key[0]], self.fx(key)
         if node.op == "get_attr":
@@ -299,9 +307,8 @@ class ValuedStep:
                     return _attribute(valued.module, str(operand.target), double)
                 value = value_of(self.resolve(key[0], valued.name[operand]))
                 return in_double(value) if double else value
-            if double and isinstance(operand, torch.dtype) and operand in LOWER_DTYPES:
-                return torch.float64
-            return operand
+            # A dtype too: `_to_copy(dtype=torch.float32)` must not round in a float64 run.
+            return cast_to_float64(operand) if double else operand
 
         args, kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), leaf)
         if copies and any(effect.kind == "mutates" for effect in self.node(key).effects):
@@ -311,6 +318,7 @@ class ValuedStep:
 
 
 def _is_unchanged(before: Any, after: Any) -> bool:
+    """Return True if two values of a node, which may be tuples, are known to be equal."""
     if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
         return before is after or (is_dense(before) and is_dense(after) and is_same(before, after))
     if isinstance(before, tuple | list) and isinstance(after, tuple | list):
@@ -319,13 +327,13 @@ def _is_unchanged(before: Any, after: Any) -> bool:
 
 
 def _attribute(module: torch.fx.GraphModule, path: str, double: bool) -> Any:
+    """Return a constant of a module, which may be inside its submodules."""
     value = attrgetter(path)(module)
-    if double and isinstance(value, torch.Tensor) and value.dtype in LOWER_DTYPES:
-        return value.double()
-    return value
+    return cast_to_float64(value) if double else value
 
 
 def _call(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the function or the method of a node. Graphs of ops call no module."""
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     function: Callable[..., Any] = node.target  # type: ignore[assignment]

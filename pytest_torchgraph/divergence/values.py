@@ -14,7 +14,9 @@ from ..mechanisms.step import LOWER_DTYPES, cast_to_float64
 _CLOSE = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 2e-4}
 """Maximum distance of two runs due to rounding, relative to the largest value, by dtype."""
 _SAMPLES = 4096
+"""Maximum number of elements that a sketch reads, evenly spaced."""
 _WEIGHTS: list[torch.Tensor] = []
+"""The weights of a sketch, as the only item once they are needed."""
 
 
 def is_dense(value: Any) -> TypeGuard[torch.Tensor]:
@@ -44,6 +46,7 @@ def jittered(value: Any) -> Any:
     def move(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype not in LOWER_DTYPES:
             return leaf
+        # Always the same numbers, so that a judgement does not depend on earlier ones.
         drawn = torch.Generator().manual_seed(leaf.numel())
         share = torch.rand(leaf.shape, generator=drawn, dtype=torch.float64) - 0.5
         return leaf.double() * (1 + share * torch.finfo(leaf.dtype).eps)
@@ -65,14 +68,15 @@ def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
 def distance(left: torch.Tensor, right: torch.Tensor) -> float:
     """Return the largest absolute difference, infinity if only one of two numbers is finite."""
     a, b = left.double(), right.double()
+    # The difference of two infinities, or two NaNs, is NaN.
     is_equal = (a == b) | (a.isnan() & b.isnan())
-    differences = torch.where(is_equal, torch.zeros_like(a), (a - b).abs())
+    differences = (a - b).abs().masked_fill(is_equal, 0)
     differences = differences.nan_to_num(nan=math.inf, posinf=math.inf)
     return float(differences.max()) if differences.numel() else 0.0
 
 
 def scale(value: torch.Tensor) -> float:
-    """Return the largest finite absolute value."""
+    """Return the largest finite absolute value, 0 if there is none."""
     sizes = value.double().abs()
     sizes = sizes[sizes.isfinite()]
     return float(sizes.max()) if sizes.numel() else 0.0
@@ -91,6 +95,7 @@ def is_close(left: torch.Tensor, right: torch.Tensor) -> bool:
         return True
     if not (left.is_floating_point() and right.is_floating_point()):
         return left.dtype == right.dtype and bool((left == right).all())
+    # The value with fewer bits has rounded more.
     coarse = left.dtype if left.itemsize <= right.itemsize else right.dtype
     return distance(left, right) <= closeness(coarse) * max(scale(left), scale(right))
 
@@ -126,7 +131,7 @@ class NotFollowedError(Exception):
 
 
 class Budget:
-    """The remaining limits of one search.
+    """The remaining limits of one search, over all its runs.
 
     Args:
         seconds: time limit of the search; `None` for no limit.

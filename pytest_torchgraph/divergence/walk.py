@@ -18,7 +18,9 @@ from .valued import Key, ValuedStep
 from .values import Budget, is_dense, is_same
 
 MOST_FINDINGS = 5
+"""Maximum number of differing nodes that a walk accepts."""
 _MOST_TRIALS = 25
+"""Maximum number of candidates that are tried for one of them. Each costs a replay."""
 
 
 @dataclass
@@ -41,6 +43,10 @@ class Walk:
 def walk(eager: ValuedStep, other: ValuedStep, returned: Mapping[Key, Key], budget: Budget) -> Walk:
     """Find the first nodes at which a step differs from an eager step.
 
+    A candidate is a node whose value differs by more than rounding. In a trial, the step is
+    replayed with eager's value for the candidate. If more nodes agree then, the candidate is
+    accepted, its value stays replaced, and the search continues with what still differs.
+
     Args:
         eager, other: the two steps, with the values of their nodes.
         returned: see `find_anchors`.
@@ -51,7 +57,8 @@ def walk(eager: ValuedStep, other: ValuedStep, returned: Mapping[Key, Key], budg
     """
     paired, values = pair_nodes(eager, other), PairedValues(eager)
     for key, eager_key in returned.items():
-        # Of several equal ops, the matcher may have paired another one with the output.
+        # Of several equal ops, the matcher may have paired another one with the output: swap the
+        # partners.
         for k in [k for k, partner in paired.items() if partner == eager_key]:
             paired[k] = paired.get(key, eager_key)
         paired[key] = eager_key
@@ -76,6 +83,7 @@ def walk(eager: ValuedStep, other: ValuedStep, returned: Mapping[Key, Key], budg
             values, current_step, agreeing, paired, replacements, budget, judged
         )
         strong: Iterable[Judgement] = (v for v in anchor_verdicts if v.is_strong)
+        # Once all results agree, the values that still differ have no effect on them.
         if not outcome.settled:
             # Judge lazily: after the first accepted value, most of the later values agree.
             suspects = Suspects(judge, paired, returned, budget).judged(replacements)
@@ -97,7 +105,7 @@ def walk(eager: ValuedStep, other: ValuedStep, returned: Mapping[Key, Key], budg
                 outcome.accepted.append(verdict)
                 replacements, current_step, agreeing = trial, step, trial_agreeing
                 break
-        else:
+        else:  # no trial was accepted: the walk ends
             outcome.rejected = trials
             break
         if tangents := _find_tangents(values, current_step, replacements):
@@ -139,6 +147,7 @@ def _strip_views(verdict: Judgement, judge: Judge) -> Judgement:
             operand_of_view(judge.other, verdict.key),
             operand_of_view(judge.eager.step, verdict.eager),
         )
+        # A viewed value outside the region agrees.
         if keys[0] is None or keys[1] is None or keys[0] not in other_region.nodes:
             return verdict
         values = judge.other.value(keys[0]), judge.eager.step.value(keys[1])
@@ -192,6 +201,9 @@ def _judge_agreeing(
 
     For example, the variance of normalised values is close to 1, and so is its square root. A pair
     of close values counts only if the matcher also pairs the nodes.
+
+    Returns:
+        The judge, with the anchors that are left, and its judgements of them.
     """
     anchors_left = dict(agreeing)
     while True:
@@ -202,11 +214,13 @@ def _judge_agreeing(
         chance = [v for v in verdicts if v.is_strong and paired.get(v.key) != v.eager]
         if not chance:
             return judge, verdicts
+        # Judge again: a region that started at one of them now starts earlier.
         for verdict in chance:
             del anchors_left[verdict.key]
 
 
 def _cast_like(value: torch.Tensor, reference: Any) -> torch.Tensor:
+    # A stage may compute in another dtype than eager, which its later ops expect.
     return value.to(reference.dtype) if isinstance(reference, torch.Tensor) else value
 
 

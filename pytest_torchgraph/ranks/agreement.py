@@ -80,8 +80,8 @@ class OrderDifference(NamedTuple):
 
     Attributes:
         start: number of the first collective that differs.
-        rows: the collectives of both ranks as text, in order; "nothing" for a rank that has no
-            more collectives.
+        rows: the collectives of both ranks as text, in order, those of the first rank first;
+            "nothing" for a rank that has no more collectives.
         danger: description of the consequence, "" if unknown.
         same_order: True if kinds and groups agree, and only the contents differ.
     """
@@ -105,6 +105,7 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
     """Return the difference between the collectives of two ranks, `None` if there is none.
 
     Args:
+        first, other: captures of the two ranks.
         waits: True if one of the ranks is known to deadlock (`find_deadlocks`).
     """
     pairs = list(zip_longest(first.collectives, other.collectives))
@@ -120,8 +121,8 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
     danger = ""
     if waits:
         danger = UNLIKE if same_order else "so they would deadlock"
-    # Point-to-point calls differ by design: one rank sends where its peer receives. A different
-    # order does not imply a deadlock.
+    # With point-to-point calls, the consequence is unknown. They differ by design: one rank sends
+    # where its peer receives.
     elif not any(
         collective.kind in PAIRED for collective in (*first.collectives, *other.collectives)
     ):
@@ -136,8 +137,10 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
 def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
     """Yield lines with the collectives of two ranks, from the first difference on.
 
+    The other rank stands on the left, because the message compares it with the first.
+
     Args:
-        waits: see `order_difference`.
+        first, other, waits: see `order_difference`.
     """
     difference = order_difference(first, other, waits=waits)
     if difference is None:
@@ -161,6 +164,7 @@ def format_orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[st
 
 
 def _format_in_row(collective: Collective | None, counterpart: Collective | None) -> str:
+    """Format a collective of one rank, next to the other rank's collective of the same number."""
     if collective is None:
         return "nothing"
     others = [] if counterpart is None else [signature_of(counterpart)]
@@ -202,12 +206,14 @@ def find_deadlocks(captures: Sequence[Capture]) -> list[DeadlockedRank]:
     at a time. Collectives of groups with unknown ranks do not block either.
     """
     captured = {capture.rank for capture in captures}
+    # Ranks that can continue, each with an iterator over its remaining collectives.
     ready = [(capture, _group_collectives(capture)) for capture in captures]
+    # Ranks that have entered a collective, by what must agree.
     waiting: dict[Any, list[tuple[DeadlockedRank, Any]]] = {}
     while ready:
         capture, remaining = ready.pop()
         entered = next(remaining, None)
-        if entered is None:
+        if entered is None:  # the rank has finished
             continue
         collective, ranks = entered
         key = _entry_signature(collective), ranks
@@ -302,7 +308,9 @@ def describe_unpaired(captures: Sequence[Capture]) -> Iterator[str]:
 
 
 def _describe_channel(channel: Channel, ends: ChannelEnds) -> Iterator[str]:
+    """Yield lines about the first problem of a channel."""
     sends, receives = ends["send"], ends["recv"]
+    # What has no counterpart is described below.
     for number, ((_, send), (_, receive)) in enumerate(zip(sends, receives, strict=False)):
         if (send.bytes, send.dtype) != (receive.bytes, receive.dtype):
             direction = f"from rank {channel.source} to rank {channel.target}"
@@ -331,6 +339,8 @@ def _describe_uneven(captures: Sequence[Capture]) -> Iterator[str]:
             if collective.kind in UNEVEN and capture.rank is not None:
                 calls[ranks].setdefault(capture.rank, []).append(collective)
     for ranks, calls_by_rank in calls.items():
+        # Each call both sends and receives: compare each rank's calls as sends with those of each
+        # other rank as receives. A rank with fewer calls deadlocks, which `find_deadlocks` reports.
         for (source, sends), (target, receives) in permutations(calls_by_rank.items(), 2):
             for send, receive in zip(sends, receives, strict=False):
                 sent = _split(send, 1, ranks.index(target))
@@ -347,8 +357,11 @@ def _split(collective: Collective, argument: int, peer: int) -> int | None:
     """Return the split size of an all-to-all for a peer; `None` if unknown or even.
 
     Args:
+        collective: the all-to-all.
         argument: 0 for output sizes, 1 for input sizes, as in the schemas of the ops.
+        peer: number of the peer within the group.
     """
+    # For even splits, c10d ops have empty tuples.
     arguments = [value for value in collective.node.args if isinstance(value, tuple)]
     sizes = arguments[argument] if len(arguments) == 2 else ()
     size = sizes[peer] if peer < len(sizes) else None

@@ -97,7 +97,9 @@ def _capture_rank(
     device: str,
     options: Mapping[str, Any],
 ) -> Capture:
+    """Capture one rank. See `capture_ranks` for the arguments and exceptions."""
     with fake_rank(rank, dimensions, device) as mesh:
+        # To notice that `build` replaces it.
         group = torch.distributed.group.WORLD
         try:
             target, args, kwargs = unpack_build_result(build(mesh))
@@ -170,6 +172,7 @@ def _refuse_reducer(error: Exception) -> None:
 
 
 def _note_rank(error: Exception, rank: int, dimensions: Mapping[str, int]) -> None:
+    """Add the rank to the message of an error."""
     add_note = getattr(error, "add_note", None)  # Python 3.11 or later
     if add_note is not None:
         position = format_mesh(coordinates(rank, dimensions))
@@ -187,10 +190,11 @@ def dimensions_and_options(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dic
         TypeError: if no dimension is given, an option is unknown, or a size is not an int.
         ValueError: if a size is below 1.
     """
-    options = {name: value for name, value in mesh.items() if name in OPTIONS}
+    options: dict[str, Any] = {}
     dimensions: dict[str, int] = {}
     for name, size in mesh.items():
         if name in OPTIONS:
+            options[name] = size
             continue
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(
@@ -271,6 +275,7 @@ def unpack_build_result(built: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any
 
 
 def _describe_type(built: Any) -> str:
+    """Return the type of a value; for a tuple, the types of its elements."""
     if isinstance(built, tuple):
         return f"({', '.join(type(element).__name__ for element in built)})"
     return type(built).__name__

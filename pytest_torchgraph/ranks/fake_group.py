@@ -78,7 +78,7 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
     from torch.distributed.device_mesh import init_device_mesh
 
     store = torch_private.get("fake_store")()
-    torch_private.forget_meshes()
+    torch_private.forget_meshes()  # they belong to process groups that no longer exist
     hook = sys.excepthook  # init_process_group installs a hook that adds the rank
     world = math.prod(dimensions.values())
     token = _RUNNING.set(True)
@@ -99,7 +99,10 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
 
 
 def _unpickling_refused() -> contextlib.AbstractContextManager[None]:
-    """Never unpickle memory that nobody wrote, which can end the process."""
+    """Never unpickle memory that nobody wrote, which can end the process.
+
+    In a collective of objects, the fake group leaves the receive buffers uninitialized.
+    """
     unpickle = torch_private.get("received_object")
 
     def received(*args: object) -> object:

@@ -229,6 +229,7 @@ class Ranks(Sequence["Capture"]):
         """
         for group in groups:
             first, *others = classes_of(group, key_of)
+            # Of all captures, because a rank may wait for one of another group.
             deadlocks = find_deadlocks(self._captures) if others else []
             deadlocked = {deadlock.capture.rank for deadlock in deadlocks}
             members = self._format_members(first)
@@ -262,18 +263,19 @@ class Ranks(Sequence["Capture"]):
         return groups
 
     def _groups(self, across: str | None) -> list[list[Capture]]:
+        """Return the captures, grouped so that ranks of a group differ only in `across`."""
         if across is None:
             return [list(self._captures)]
         groups: dict[tuple[int, ...], list[Capture]] = {}
         for capture in self._captures:
             position = coordinates(_rank(capture), self.mesh)
-            # Ranks with equal coordinates in all other dimensions differ only in `across`.
             key = tuple(n for name, n in position.items() if name != across)
             groups.setdefault(key, []).append(capture)
         return list(groups.values())
 
     @staticmethod
     def _differences(first: Capture, other: Capture) -> list[str]:
+        """Return the lines of the diff of two ranks."""
         from ..api.differences import diff
 
         text = str(diff(first, other))
@@ -297,6 +299,7 @@ class Ranks(Sequence["Capture"]):
         return UnexpectedOps(second_capture.graphs, nodes, title)
 
     def _format_members(self, captures: Sequence[Capture]) -> str:
+        """Return the numbers of some ranks; for a single one, with its coordinates."""
         ranks = [_rank(capture) for capture in captures]
         if len(ranks) > 1:
             return format_ranks(ranks)
@@ -339,6 +342,7 @@ def load(path: str | Path, *, truncated: Truncated = "refuse") -> Capture | Rank
     from ..api.torch_files import captures_in
 
     file = Path(path)
+    # `captures_in` returns `None` for a `.tgraph` file. Only that stores the mesh of ranks.
     if (found := captures_in(file, truncated)) is not None:
         return found[0] if len(found) == 1 else Ranks(found, {})
     program = parse_file(read_text(file), file)
@@ -358,6 +362,7 @@ def _across(across: str | None) -> str:
 
 
 def _signatures(capture: Capture) -> object:
+    """Return the key by which ranks with the same collectives are equal."""
     return [*map(signature_of, capture.collectives)]
 
 
@@ -407,5 +412,6 @@ def format_deadlock(deadlock: DeadlockedRank, deadlocks: Iterable[DeadlockedRank
 
 
 def _rank(capture: Capture) -> int:
+    """Return the rank of a capture of several ranks, which always has one."""
     assert capture.rank is not None
     return capture.rank

@@ -35,6 +35,7 @@ from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, re
 _NUMBER_AND_CLASS = re.compile(r"\[\d+\]| of .*")
 """Parts of the label of a fixture that a rename, or a further parameter, changes."""
 _CASTS = "aten._to_copy", "prims.convert_element_type"
+"""Beginnings of the names of ops that cast."""
 REMEDY = "runs code that another test compiled: set torchgraph_save_run_isolation = on"
 NOTHING = "compiled and captured nothing in both runs"
 
@@ -54,7 +55,14 @@ def diff_runs(base: Path, head: Path) -> RunDiff:
 
 @dataclass
 class _Event:
-    """A cause that is not an edit, while tests are collected."""
+    """A cause that is not an edit, while tests are collected.
+
+    Attributes:
+        kind, text, source, finding: see `RunCause`.
+        tests: the ids of the tests, as keys.
+        deltas: for a graph break, the ops that each test gained or lost.
+        left_out: number of graphs that are not compared because of this cause.
+    """
 
     kind: RunCauseKind
     text: str
@@ -66,15 +74,22 @@ class _Event:
 
 
 class _Comparison:
+    """A comparison of two runs: collects causes pair of records by pair, then merges them.
+
+    A *label* names a pair of records: the id of a test, or the label of a fixture, whose record
+    stands for all tests that use it.
+    """
+
     def __init__(self, old: SavedRun, new: SavedRun) -> None:
         self._runs = old, new
-        self._events: dict[Hashable, _Event] = {}
-        self._added = 0
-        self._edits: list[tuple[str, Finding]] = []
-        self._diffs: dict[tuple[str, str], list[Finding]] = {}
-        self._tests_of: dict[str, tuple[str, ...]] = {}
+        self._events: dict[Hashable, _Event] = {}  # by kind, and by what makes two events equal
+        self._added = 0  # number of calls of `_add`
+        self._edits: list[tuple[str, Finding]] = []  # each with the label of its records
+        self._diffs: dict[tuple[str, str], list[Finding]] = {}  # by the keys of the graphs
+        self._tests_of: dict[str, tuple[str, ...]] = {}  # by label
 
     def result(self) -> RunDiff:
+        """Compare all tests and fixtures that both runs have."""
         old, new = self._runs
         renamed = self._renamed()
         names = {name: name for name in old.tests if name in new.tests} | renamed
@@ -87,6 +102,7 @@ class _Comparison:
         ]
         for before, name in compared:
             self._compare((name,), name, old.tests[before], new.tests[name])
+        # A fixture is compared once, for all tests that use it.
         by_fixture = grouped(
             (labels, name)
             for before, name in compared
@@ -99,14 +115,14 @@ class _Comparison:
             ]
             self._compare(tuple(tests), " -> ".join(labels), *sides)
         return RunDiff(
-            tuple(self._causes()),
-            tuple(name for name in new.tests if name not in matched),
-            tuple(name for name in old.tests if name not in names),
-            tuple(renamed.items()),
-            {name: reason for name, reason in reasons.items() if reason},
-            tuple(name for _, name in compared),
-            tuple(self._notes()),
-            old.info.complete and new.info.complete,
+            causes=tuple(self._causes()),
+            added=tuple(name for name in new.tests if name not in matched),
+            removed=tuple(name for name in old.tests if name not in names),
+            renamed=tuple(renamed.items()),
+            not_compared={name: reason for name, reason in reasons.items() if reason},
+            compared=tuple(name for _, name in compared),
+            notes=tuple(self._notes()),
+            complete=old.info.complete and new.info.complete,
         )
 
     # -- which tests -------------------------------------------------------------------------------
@@ -121,7 +137,8 @@ class _Comparison:
             for run, names in ((old, gone), (new, come))
         ]
         pairs: dict[str, str] = {}
-        # Of several equal records, the names decide, then the file and the parameters, the order.
+        # Several records may be equal. Pair those whose ids have the most in common first: all but
+        # the file, the name of the test, the file and the parameters, the parameters, nothing.
         for form in (_in_file, _own_name, _file_and_parameters, _parameters, lambda name: ""):
             waiting = grouped(
                 ((key, form(name)), name)
@@ -134,6 +151,7 @@ class _Comparison:
         return pairs
 
     def _key(self, run: SavedRun, name: str) -> Hashable:
+        """Return what a renamed test keeps: what it compiled and captured, but no line numbers."""
         record = run.tests[name]
         return (
             record.outcome,
@@ -158,8 +176,10 @@ class _Comparison:
             return f"{outcomes[0]} in both runs"
         if bad:
             return ", ".join(bad)
+        # In another order, the other test may not have compiled the code before.
         if any(side.shared for side in sides) and not self._in_one_order:
             return REMEDY
+        # A test whose records are empty needs no reason. The others called something.
         if not (all(side.is_empty for side in sides) or self._compiled(before, name)):
             return NOTHING
         return ""
@@ -180,15 +200,15 @@ class _Comparison:
         return len(old) == len(new) == 1 and old == new
 
     def _notes(self) -> Iterator[str]:
+        """Yield what to know first, see `RunDiff.notes`."""
         old, new = self._runs
         if old.info.torch != new.info.torch:
             yield f"torch {old.info.torch} -> {new.info.torch}"
-        versions = [
-            f"{name} {was or 'missing'} -> {now or 'missing'}"
-            for name in sorted({*old.info.versions, *new.info.versions})
-            for was, now in [(old.info.versions.get(name), new.info.versions.get(name))]
-            if was != now and name != "torch"
-        ]
+        versions = []
+        for name in sorted({*old.info.versions, *new.info.versions} - {"torch"}):
+            was, now = (run.info.versions.get(name) for run in self._runs)
+            if was != now:
+                versions.append(f"{name} {was or 'missing'} -> {now or 'missing'}")
         if versions:
             yield f"other versions: {listed(versions)}"
         for side, run in zip(("base", "head"), self._runs, strict=True):
@@ -212,6 +232,7 @@ class _Comparison:
         self._compare_captures(label, old.captures, new.captures)
         after = len(self._edits), self._added
         times = [sum(cut.occurrences for cut in record.breaks) for record in (old, new)]
+        # The same breaks, met in more or fewer compilations, and nothing else explains it.
         if before == after and times[0] != times[1]:
             cut = new.breaks[0]
             now, was = (counted(number, "time") for number in reversed(times))
@@ -221,6 +242,12 @@ class _Comparison:
     def _compare_compiled(
         self, label: str, old: SavedRecord, new: SavedRecord, calls: list[_Event]
     ) -> None:
+        """Collect the causes of differences of what was compiled outside captures.
+
+        Args:
+            label, old, new: see `_compare`.
+            calls: the events of eager calls, which may explain graphs.
+        """
         cuts = self._compare_breaks(label, old.breaks, new.breaks)
         if cuts:
             # Another division into graphs: of all graphs of the test, only ops can be compared.
@@ -254,6 +281,7 @@ class _Comparison:
     def _compare_recompiles(
         self, label: str, old: Sequence[Repeat], new: Sequence[Repeat]
     ) -> list[_Event]:
+        """Add the recompiles that one side has, and return their events."""
         events: list[_Event] = []
         for kind, repeats in zip(SIDES, unmatched((old, new), _recompile_keys), strict=True):
             for each in repeats:
@@ -268,6 +296,7 @@ class _Comparison:
     def _compare_eager(
         self, label: str, old: Sequence[Cause], new: Sequence[Cause]
     ) -> list[_Event]:
+        """Add the eager calls that one side has, or that differ in number; return the events."""
         events: list[_Event] = []
         rest = unmatched((old, new), _eager_keys)
         counts = [{(c.function, c.text): c.count for c in side} for side in rest]
@@ -275,16 +304,18 @@ class _Comparison:
             for cause in causes:
                 key = (cause.function, cause.text)
                 was, now = (side.get(key, 0) for side in counts)
-                if was and now and number == 0:
-                    continue
-                change = "now runs eagerly" if not was else "no longer runs eagerly"
-                change = f"{now:,} calls run eagerly, was {was:,}" if was and now else change
+                change = "no longer runs eagerly" if was else "now runs eagerly"
+                if was and now:  # both sides have it: add it once, from the new side
+                    if number == 0:
+                        continue
+                    change = f"{now:,} calls run eagerly, was {was:,}"
                 place = f" ({cause.file}:{cause.line})" if cause.file else ""
                 text = f"{cause.function or 'a compiled callable'}{place} {change}: {cause.text}"
                 events.append(self._add(label, (change, *key), "eager", text, _source(cause)))
         return events
 
     def _add_share(self, label: str, old: SavedRecord, new: SavedRecord) -> None:
+        """Add that only one of two records compiled anything."""
         without = new if old.compiles else old
         reason = next((cause for cause in without.eager if cause.kind == "nothing"), None)
         text = "compiles, and compiled nothing"
@@ -296,15 +327,17 @@ class _Comparison:
     def _compare_captures(
         self, label: str, old: Sequence[SavedCapture], new: Sequence[SavedCapture]
     ) -> None:
+        """Pair the captures of two records, and compare the pairs."""
         sides = [
             [(run.texts(each.graphs)[0] or each.problem) for each in captures]
             for run, captures in zip(self._runs, (old, new), strict=True)
         ]
         pairs = [*align_items(*sides)]
-        rest = [
-            [k for k in range(len(captures)) if k not in {pair[number] for pair in pairs}]
-            for number, captures in enumerate((old, new))
-        ]
+        rest: list[list[int]] = []
+        for number, captures in enumerate((old, new)):
+            paired = {pair[number] for pair in pairs}
+            rest.append([k for k in range(len(captures)) if k not in paired])
+        # The others in order. If one side has more of them, its last ones have no counterpart.
         pairs += zip(*rest, strict=False)
         for k, j in pairs:
             self._compare_capture(label, old[k], new[j])
@@ -314,6 +347,7 @@ class _Comparison:
                 self._add(label, text, "edit", text, None)
 
     def _compare_capture(self, label: str, old: SavedCapture, new: SavedCapture) -> None:
+        """Collect the causes of the differences of two captures."""
         if bool(old.graphs) != bool(new.graphs):
             change = "has graphs, and had none" if new.graphs else "has no graphs, and had some"
             text = f"a capture {change}: {old.problem or new.problem}"
@@ -321,6 +355,7 @@ class _Comparison:
             return
         cuts = self._compare_breaks(label, old.breaks, new.breaks)
         for finding in self._differences(old.graphs, new.graphs):
+            # A finding about a break repeats what `_compare_breaks` has added.
             if not (cuts and finding.graph_break):
                 self._edits.append((label, finding))
         if None not in (old.share, new.share) and not cuts:
@@ -336,6 +371,7 @@ class _Comparison:
         if texts[0] == texts[1]:
             return []
         if (old, new) not in self._diffs:
+            # The key "" has no graphs.
             programs = [run.program(key) if key else Program(Header()) for run, key in sides]
             found = diff_files(programs[0], programs[1])[0]
             if found is None:
@@ -354,6 +390,13 @@ class _Comparison:
         source: Source | None,
         finding: Finding | None = None,
     ) -> _Event:
+        """Add the tests of a label to an event, which is made if it is new.
+
+        Args:
+            label: see the class.
+            key: equal for equal events of a kind.
+            kind, text, source, finding: see `RunCause`.
+        """
         self._added += 1
         event = self._events.setdefault((kind, key), _Event(kind, text, source, finding))
         event.tests |= dict.fromkeys(self._tests_of[label])
@@ -363,25 +406,30 @@ class _Comparison:
         """Return all causes, the worst first."""
         causes = [*map(self._cause_of_event, self._events.values())]
         old, new = self._runs
+        # With another torch, any test may differ because of it.
         upgraded = self._tests_of if old.info.torch != new.info.torch else {}
         for finding in merge_edits(self._edits, upgraded=upgraded.keys()):
             tests = tuple(
                 dict.fromkeys(test for label in finding.files for test in self._tests_of[label])
             )
+            # The finding of a label is a finding of its tests: `files` gets their ids.
             data = finding.to_json()
             text = f"{data['what']} in {data['where']}" if data["where"] else data["what"]
             kind: RunCauseKind = "edit" if finding.graph_break is None else "break"
+            # `source` reads the first place, and a finding about a whole graph may have none.
             source = finding.source if finding.places else None
             causes.append(RunCause(kind, text, source, tests, replace(finding, files=tests)))
         kinds = get_args(RunCauseKind)
         return sorted(causes, key=lambda cause: (kinds.index(cause.kind), -len(cause.tests)))
 
     def _cause_of_event(self, event: _Event) -> RunCause:
+        """Return an event as a cause, once all tests are collected."""
         tests, text = tuple(event.tests), event.text
         if event.left_out:
             text += f" ({counted(event.left_out, 'graph')} of these tests not compared)"
         if event.deltas:
             text += f" (graphs of {counted(len(event.deltas), 'test')} not compared)"
+        # Casts first: an edit beside the break, such as another dtype, shows only here.
         changed = sorted(set().union(*event.deltas), key=lambda op: (not op.startswith(_CASTS), op))
         ops = tuple(f"{op} {_signed([delta[op] for delta in event.deltas])}" for op in changed)
         finding = event.finding
@@ -400,8 +448,12 @@ def _fixtures(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str
     gone = grouped((_NUMBER_AND_CLASS.sub("", label), label) for label in old if label not in new)
     come = grouped((_NUMBER_AND_CLASS.sub("", label), label) for label in new if label not in old)
     for name in {**gone, **come}:
+        # A label that one run lacks is paired with itself, and then with an empty record.
         for was, now in zip_longest(gone.get(name, ()), come.get(name, ())):
             yield was or now, now or was
+
+
+# -- what ids of renamed tests have in common ------------------------------------------------------
 
 
 def _in_file(name: str) -> Hashable:
@@ -409,6 +461,7 @@ def _in_file(name: str) -> Hashable:
 
 
 def _own_name(name: str) -> Hashable:
+    """Return the name of the function with its parameters, without file and class."""
     path, bracket, parameters = name.partition("[")
     return path.rpartition("::")[2], bracket, parameters
 
@@ -421,8 +474,14 @@ def _parameters(name: str) -> Hashable:
     return name.partition("[")[2]
 
 
+# -- keys by which events of two runs match --------------------------------------------------------
+
+
 def _code_of(cut: GraphBreak) -> tuple[str, str, str]:
     return cut.kind, cut.function, cut.code
+
+
+# `unmatched` takes what is equal by the first key, then by the second, and so on.
 
 
 def _recompile_keys(repeat: Repeat) -> Iterator[Hashable]:
@@ -441,12 +500,16 @@ def _source(event: GraphBreak | Cause) -> Source | None:
 
 
 def _by_line(finding: Finding) -> Finding:
-    """Return a finding that merges with all of its kind on its line, of whatever level."""
+    """Return a finding that merges with all of its kind on its line, of whatever level.
+
+    One edit has another op in Dynamo's graph of a test than in AOTAutograd's graph of another test.
+    """
     identity = replace(finding.identity, op=finding.kind if finding.places else "")
     return whole(replace(finding, identity=identity))
 
 
 def _signed(numbers: list[int]) -> str:
+    """Format the range of some differences, with signs."""
     low, high = f"{min(numbers):+,}", f"{max(numbers):+,}"
     return low if low == high else f"{low} to {high}"
 

@@ -140,6 +140,7 @@ class RunDiff:
             for title, names in [*_lists(self)][:20]
         ]
         table = ["| | cause | where | tests |", "|---|---|---|---:|"]
+        # 200 characters for the line that counts the rest.
         room = MOST_CHARACTERS - sum(len(line) + 1 for line in (*head, *table, *tail)) - 200
         rows: list[str] = []
         for cause in self.causes:
@@ -185,6 +186,7 @@ class RunDiff:
 
 
 def _rest(diff: RunDiff, limit: int | None) -> list[str]:
+    """Return a line that counts the causes beyond a limit, and their tests; empty if none is."""
     rest = () if limit is None else diff.causes[limit:]
     tests = {test for cause in rest for test in cause.tests}
     more = counted(len(rest), "more cause")
@@ -192,7 +194,9 @@ def _rest(diff: RunDiff, limit: int | None) -> list[str]:
 
 
 def _cause_lines(cause: RunCause, limit: int | None) -> Iterator[str]:
+    """Yield the lines of a cause for a terminal."""
     finding = cause.finding
+    # An edit without a finding is a number of captures that only one run has.
     if cause.kind == "edit" and finding is not None:
         yield from finding_lines([finding], "test", limit)
         return
@@ -207,11 +211,12 @@ def _cause_lines(cause: RunCause, limit: int | None) -> Iterator[str]:
 
 
 def _with_ops(cause: RunCause, limit: int | None = _TESTS) -> str:
+    """Return the text of a cause, with the ops that its tests gained or lost."""
     return cause.text + (f"; ops: {listed(cause.ops, limit)}" if cause.ops else "")
 
 
 def _lists(diff: RunDiff) -> Iterator[tuple[str, list[str]]]:
-    """Yield what was not compared, and what only one run has."""
+    """Yield what was not compared, and what only one run has: a title, and the names of tests."""
     by_reason = grouped((reason, test) for test, reason in diff.not_compared.items())
     for reason, tests in by_reason.items():
         yield f"not compared, {counted(len(tests), 'test')}, {reason}", tests
@@ -231,6 +236,7 @@ def _verdicts(diff: RunDiff) -> list[str]:
     Empty if the heading already says as much: one file was compared, or nothing differs.
     """
     compared = grouped((_file_of(test), test) for test in diff.compared)
+    # Each cause of a test in the file, by number.
     by_file = grouped(
         (_file_of(test), (number, test))
         for number, cause in enumerate(diff.causes)
@@ -253,6 +259,7 @@ def _file_of(test: str) -> str:
 
 
 def _row(cause: RunCause) -> str:
+    """Return a row of the Markdown table."""
     where = markdown_code(source_text(cause.source))
     cost = cost_text(cause.finding.cost) if cause.finding is not None else ""
     where += f"<br>{markdown_text(cost)}" if cost else ""
@@ -262,6 +269,7 @@ def _row(cause: RunCause) -> str:
 
 
 def _code(names: Any) -> str:
+    """Return a few names as Markdown code, and count the rest."""
     return listed([markdown_code(shorten(name)) for name in names], _TESTS)
 
 
@@ -279,6 +287,7 @@ def page_data(diff: RunDiff) -> dict[str, Any]:
 
 
 def _page_row(cause: RunCause) -> dict[str, Any]:
+    """Return a cause as a row of the page, which has the data of a finding."""
     finding = cause.finding
     # The text of a graph break says more: what is not compared because of it.
     text = _with_ops(cause, None)

@@ -94,6 +94,7 @@ class RunSaver:
         self._stack.enter_context(CONTEXT.subscribed(self._note_capture))
 
     def _note_capture(self, captured: Any) -> None:
+        """Keep a capture until the test, or the fixture that makes it, ends."""
         # Of `Ranks`, each capture was reported before. What a watch sees, ours sees as well.
         if not hasattr(captured, "mesh") and captured.via != "watch":
             self._captures.append(captured)
@@ -116,6 +117,7 @@ class RunSaver:
         index = getattr(request, "param_index", 0) if fixturedef.params else 0
         label = f"fixture {fixturedef.argname}{f'[{index}]' if index else ''}"
         label += f" of {place}" if place not in ("", ".") else ""
+        # The captures so far are the test's.
         captures, self._captures = self._captures, []
         try:
             with self._watch.apart(label) as found:
@@ -153,25 +155,29 @@ class RunSaver:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the line of the test, before pytest-xdist sends the report."""
+        """Write the line of the test, before pytest-xdist sends the report.
+
+        The reports of setup, call and teardown together are the outcome: a failure decides, and a
+        test passes only by its call.
+        """
         data = vars(report).pop(_ATTRIBUTE, None)
         if hasattr(report, "node"):  # of a worker, which has written it
             return
         test = report.nodeid
-        if report.when == "setup":
+        if report.when == "setup":  # a plugin may run the test again: the last run counts
             self._outcomes[test] = ""
-        known = self._outcomes.get(test, "")
-        if report.skipped and known != "failed":
-            known = "failed as expected" if hasattr(report, "wasxfail") else "skipped"
+        outcome = self._outcomes.get(test, "")
+        if report.skipped and outcome != "failed":
+            outcome = "failed as expected" if hasattr(report, "wasxfail") else "skipped"
         elif not report.passed:
-            known = "failed"
+            outcome = "failed"
         elif report.when == "call":
-            known = known or "passed"
-        self._outcomes[test] = known
+            outcome = outcome or "passed"
+        self._outcomes[test] = outcome
         if report.when == "teardown":
             self._outcomes.pop(test)
             if data is not None:
-                self._write(test, replace(decode(SavedRecord, data), outcome=known))
+                self._write(test, replace(decode(SavedRecord, data), outcome=outcome))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Remove the observers; in a pytest-xdist worker, send the problem."""
@@ -182,6 +188,11 @@ class RunSaver:
             output[_RUN] = self.problem
 
     def _fixtures_of(self, item: pytest.Item) -> Generator[str, None, None]:
+        """Yield the labels of the saved fixtures that a test uses.
+
+        A fixture with the name is its fixture if it is of a collector around the test, and has the
+        same parameter.
+        """
         names = getattr(item, "fixturenames", ())
         indices = getattr(getattr(item, "callspec", None), "indices", {})
         places = {node.nodeid for node in item.listchain()}
@@ -196,7 +207,7 @@ class RunSaver:
             return None
         try:
             captures = tuple(map(self._captured, self._captures))
-            if observation is None:
+            if observation is None:  # nothing was compiled or called
                 return SavedRecord(captures=captures)
             from ..audit.read import ADDRESS, facts_of_test
             from ..watching.graphs import PrintedGraphs
@@ -222,6 +233,7 @@ class RunSaver:
                     for each in watched.recompiles
                 ),
                 eager=tuple(each for each in facts.causes if each.kind in ("eager", "nothing")),
+                # Without isolation, a test may run code that a fixture compiled.
                 shared=facts.shared or bool(self._fixtures and not self._writer.info.isolated),
             )
         except Exception as error:  # outcomes of tests do not change
@@ -229,6 +241,7 @@ class RunSaver:
             return None
 
     def _captured(self, capture: Capture) -> SavedCapture:
+        """Write the graphs of a capture, and return its record."""
         share = None
         with suppress(CaptureError):  # of a mechanism that does not compile
             share = round(capture.compiled_share, 6)
@@ -237,12 +250,12 @@ class RunSaver:
         except CaptureError as error:
             return SavedCapture(problem=str(error)[:_MOST_TEXT])
         breaks: tuple[GraphBreak, ...] = ()
-        with suppress(CaptureError):
+        with suppress(CaptureError):  # of a mechanism that has no graph breaks
             breaks = tuple(map(_portable, capture.breaks))
         return SavedCapture(self._writer.write_graphs(program), share, breaks)
 
     def _write(self, name: str, record: SavedRecord, *, fixture: bool = False) -> None:
-        if self.problem:
+        if self.problem:  # the run is not complete, whatever follows
             return
         try:
             self._writer.write_record(name, record, fixture=fixture)
@@ -250,6 +263,7 @@ class RunSaver:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        """End the saving because of an error. The first one is kept."""
         if not self.problem:
             name = "" if isinstance(error, TorchGraphError) else f"{type(error).__name__}: "
             self.problem = one_line(f"{name}{error}")

@@ -40,6 +40,7 @@ _NAMES = {
 }
 """The names of files in each directory of a saved run."""
 _KEY = re.compile(r"[0-9a-f]{32}|")
+"""A key of graphs; "" stands for no graphs."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,15 @@ class SavedRecord:
 
 @dataclass(frozen=True)
 class _Line:
+    """A line of the facts.
+
+    Attributes:
+        run: the id of the run.
+        name: the id of the test, or the label of the fixture.
+        record: what it compiled and captured.
+        fixture: True for a fixture.
+    """
+
     run: str
     name: str
     record: SavedRecord
@@ -209,7 +219,11 @@ def _key(text: str, sources: str) -> str:
 
 
 def _old_files(directory: Path) -> list[Path]:
-    """Return the facts and graphs of an older run."""
+    """Return the facts and graphs of an older run, empty if there is none.
+
+    Raises:
+        TorchGraphError: if anything else is in the directory, which must not be removed.
+    """
     if not os.path.lexists(directory):
         return []
     if not directory.is_dir():
@@ -231,12 +245,15 @@ def _old_files(directory: Path) -> list[Path]:
             )
     if not paths:
         return []
-    read_info(directory, any_format=True)
+    read_info(directory, any_format=True)  # raises if `run.json` is missing, or of another program
     return found
 
 
 def _sources(program: Program) -> dict[str, Any]:
-    """Return the lines of the user's code, and the number of the line of each node, by name."""
+    """Return the lines of the user's code, and for each graph the number of each node's line.
+
+    The nodes are in the order of their names. A node without a line has -1.
+    """
     lines: dict[tuple[Any, ...], int] = {}
     graphs: list[list[int]] = []
     for graph in _parts(program):
@@ -311,6 +328,7 @@ class SavedRun:
 
     @cached_property
     def _texts(self) -> dict[str, tuple[str, str]]:
+        """The files that were read so far, by key. Cached, so it is always the same dict."""
         return {}
 
     def texts(self, key: str) -> tuple[str, str]:
@@ -350,6 +368,13 @@ class SavedRun:
 
 
 def _with_sources(graph: Graph, lines: list[Source], numbers: Iterator[list[int]]) -> Graph:
+    """Return a graph with source lines; see `_sources`.
+
+    Args:
+        graph: the graph, with its subgraphs.
+        lines: all lines.
+        numbers: yields the numbers for each graph, in the order of `Graph.walk`.
+    """
     own = dict(zip(sorted(graph.by_name), next(numbers), strict=True))
     nodes = [
         replace(node, source=lines[own[node.name]]) if own[node.name] >= 0 else node
@@ -381,6 +406,7 @@ def read_run(directory: Path) -> SavedRun:
                 raise GraphFormatError("written by two runs at the same time", path=str(path))
             if not all(map(_KEY.fullmatch, line.record.keys)):
                 raise GraphFormatError("not a key of graphs", number, path=str(path))
+            # A test that ran again has several lines: the last one counts.
             (fixtures if line.fixture else tests)[line.name] = line.record
             names += [] if line.fixture else [line.name]
         orders[path.stem] = tuple(dict.fromkeys(names))
@@ -401,6 +427,7 @@ def merge_runs(directories: Sequence[Path], output: Path) -> SavedRun:
     for run in runs:
         if run.directory.resolve() == output.resolve():
             raise TorchGraphError(f"{output} is one of the runs: choose another output")
+        # All else must be equal: versions and isolation.
         environment = replace(run.info, id=first.id, complete=first.complete, problem=first.problem)
         if environment != first:
             raise TorchGraphError(
@@ -422,6 +449,7 @@ def merge_runs(directories: Sequence[Path], output: Path) -> SavedRun:
         for key in sorted({key for _, record in records for key in record.keys if key}):
             writer.write_texts(*run.texts(key))
         for worker, order in run.orders.items():
+            # Two shards may have workers of one name.
             writer.worker = f"{number}-{worker}"
             for name in order:
                 writer.write_record(name, run.tests[name])
@@ -432,6 +460,11 @@ def merge_runs(directories: Sequence[Path], output: Path) -> SavedRun:
 
 
 def _facts_files(directory: Path) -> list[Path]:
+    """Return the files with facts, empty if no test was saved.
+
+    Raises:
+        GraphFormatError: if a directory of the run is a link.
+    """
     folder = directory / _FACTS
     for each in (folder, directory / _GRAPHS):
         if each.is_symlink():
@@ -440,6 +473,11 @@ def _facts_files(directory: Path) -> list[Path]:
 
 
 def _read(path: Path) -> str:
+    """Return the text of a file of a saved run.
+
+    Raises:
+        GraphFormatError: if it is a link, missing, or not UTF-8.
+    """
     if path.is_symlink():
         raise GraphFormatError("a link, not a file of a saved run", path=str(path))
     try:
@@ -458,6 +496,16 @@ def _json(text: str, path: Path, line: int = 1) -> Any:
 
 
 def _decoded(hint: Any, data: Any, path: Path, line: int = 1) -> Any:
+    """Return JSON data as a value of a type; see `files.decode`.
+
+    Args:
+        hint: the type, or a dict of types by key.
+        data: the data.
+        path, line: where it was read, for the message.
+
+    Raises:
+        GraphFormatError: if the data has another form.
+    """
     try:
         return decode(hint, data)
     except (TypeError, ValueError, KeyError) as error:

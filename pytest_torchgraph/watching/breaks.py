@@ -35,6 +35,7 @@ _PREAMBLES = (
 )
 """Sentences that precede the kind in some of Dynamo's reports."""
 _GAVE_UP = ("Failed to handle graph break gracefully", "graph break that we cannot resume from")
+"""Words in the report of a break after which Dynamo does not resume."""
 _NEXT_REPORT = "*** While handling this graph break, another graph break occurred: ***"
 _STACK = "User code traceback:"
 _BEGIN = re.compile(r"\n+=+ most recent `torch\.compile` .*=+\n+")
@@ -102,6 +103,7 @@ def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
         if earlier is None:
             breaks[key] = current
             continue
+        # A break from which Dynamo could not resume in one compilation is skipped in the result.
         breaks[key] = replace(
             earlier,
             kind=max(earlier.kind, current.kind, key=lambda kind: kind.startswith(SKIPPED)),
@@ -115,11 +117,12 @@ def reports_of(compiled: Compilation) -> list[BreakReport]:
     """Return the graph breaks of a compilation and the failure that ended it, with stacks."""
     reports = [_read_event(event) for event in compiled.breaks if not event.hand_over]
     if compiled.failure and not compiled.limit_hit:
-        last = read_report(compiled.reason)
         if compiled.breaks and not compiled.breaks[-1].hand_over:
             # The exception ended the frame at its last graph break.
             reports[-1] = reports[-1]._replace(skipped=True)
         elif not compiled.breaks:
+            # Dynamo reported no graph break, so the exception is the only report.
+            last = read_report(compiled.reason)
             begin = compiled.file, compiled.line
             file, line = compiled.failed_at if all(compiled.failed_at) else begin
             frame = (file, line, definition_at(file, line)[0] or compiled.function, "")
@@ -160,8 +163,11 @@ def is_in_function(frame: Source, graph_break: GraphBreak) -> bool:
 
 
 def _read_event(event: GraphBreakEvent) -> BreakReport:
+    """Parse an observed graph break: its report, module and stack."""
+    # A module that was on the stack at an earlier graph break has no path.
     module = "" if STACK_VALUE in event.module else module_fqn(event.module)
     report = read_report(event.report)._replace(module=module)
+    # The observed stack is complete, but not at a failure of the backend: see `of_compiler`.
     if not event.stack or (report.of_compiler and report.frames):
         return report
     return report._replace(frames=_merge_resumed(event.stack))
@@ -179,6 +185,7 @@ def _merge_resumed(stack: Iterable[_Frame]) -> list[_Frame]:
 
 
 def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
+    """Locate a report in the user's code, or, without the user's frames, in torch's."""
     frames = report.frames
     users = _user_frames(frames)
     file, line, function, code = (users or frames)[-1]
@@ -209,7 +216,11 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
 
 
 def _user_frames(frames: list[_Frame]) -> list[_Frame]:
-    """Return the user's frames; if pytest called a test, only from the test on."""
+    """Return the user's frames; if pytest called a test, only from the test on.
+
+    The stack begins anew at each frame that pytest called, so it leaves out hooks of the user's
+    around the test.
+    """
     modules = [sys.modules.get(name) for name in _RUNNERS]
     homes = [str(Path(module.__file__).parent) for module in modules if module and module.__file__]
     users: list[_Frame] = []
@@ -226,6 +237,7 @@ def _user_frames(frames: list[_Frame]) -> list[_Frame]:
 def read_report(text: str) -> BreakReport:
     """Parse a report into kind, explanation, hints and stack."""
     header = _HEADER.search(text)
+    # The reason, which some reports introduce, and then the stack, which some reports lack.
     body, _, stack = text.partition(_STACK)
     body = body.partition("Stack variable source attribution:")[0]
     body = body.partition("Graph Break Reason:")[2] or body
@@ -234,6 +246,7 @@ def read_report(text: str) -> BreakReport:
     frames = frames_in(_UNINDENTED.split(stack, maxsplit=1)[0])
     if header is not None and not frames:
         frames = [(header[1], int(header[2]), "", "")]
+    # Dynamo may try to handle a graph break, and meet another one. The first one is the user's.
     first, *nested_reports = (_LINK.sub("", part).strip() for part in body.split(_NEXT_REPORT))
     for preamble in _PREAMBLES:
         first = preamble.sub("", first, count=1)
@@ -246,14 +259,18 @@ def read_report(text: str) -> BreakReport:
 
 
 def _split_sections(text: str) -> tuple[str, str, str, str]:
-    """Return kind, explanation, hints and context of one report."""
+    """Return kind, explanation, hints and context of one report.
+
+    The first line is the kind. Further lines before the first section belong to the explanation.
+    """
     head, *names_and_contents = _SECTION.split(text)
     sections: dict[str, list[str]] = {}
     for name, content in zip(names_and_contents[::2], names_and_contents[1::2], strict=True):
         content = _FILE.sub(lambda match: f'File "{relative(match[1])}"', content)
         sections.setdefault(name, []).append(" ".join(_ADDRESS.sub("", content).split()))
-    kind = _ADDRESS.sub("", next(iter(head.strip().splitlines()), "unknown")).rstrip(":")
-    rest = " ".join(" ".join(head.strip().splitlines()[1:]).split())
+    kind, *rest_lines = head.strip().splitlines() or ["unknown"]
+    kind = _ADDRESS.sub("", kind).rstrip(":")
+    rest = " ".join(" ".join(rest_lines).split())
     reason = " ".join(filter(None, [rest, *sections.get("Explanation", [])]))
     context = "; ".join(filter(None, sections.get("Developer debug context", [])))
     hints = [hint for hint in sections.get("Hint", []) if hint not in _NO_HINT]

@@ -126,13 +126,14 @@ _HINTS = (
         "torch._inductor.config.unsafe_marked_cacheable_functions",
     ),
 )
+"""Parts of an op's name or of torch's reason, with the remedy. The first match counts."""
 
 
 def describe_bypass(graph: str, refused: RefusedOp) -> CacheBypass:
     """Return the bypass caused by a refused op."""
     text = f"{refused.op} {refused.reason}"
     hint = next((hint for parts, hint in _HINTS if any(part in text for part in parts)), "")
-    if hint and "unsafe_marked" in hint and refused.op:
+    if hint and "unsafe_marked" in hint and refused.op:  # the setting, with the function as key
         hint += f'["{refused.op}"] = "1"'
     return CacheBypass(graph, refused.op, refused.reason, refused.module, refused.source, hint)
 
@@ -142,19 +143,20 @@ def bypasses_of(compiled: Iterable[Compilation]) -> tuple[CacheBypass, ...]:
     return tuple(
         describe_bypass(_graph_name(event), refused)
         for compilation in compiled
-        if not compilation.failure
+        if not compilation.failure  # it has no code that a cache could serve
         for event in (*compilation.lookups, *_skipped_lookups(compilation))
         for refused in _refused_ops(compilation, event)
     )
 
 
 def _refused_ops(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ...]:
+    """Return the ops that make an event a permanent bypass; without op, if no op is the cause."""
+    function = source_of(compilation)
     if event.state == "unsaved":
         reason = NO_OP_BACKWARD if event.backward else NO_OP
-        return (RefusedOp("", reason, "", source_of(compilation)),)
+        return (RefusedOp("", reason, "", function),)
     if event.cache != "aot" or event.state != "bypass":
         return ()
-    function = source_of(compilation)
     return tuple(op if op.source else op._replace(source=function) for op in event.refused)
 
 
@@ -225,6 +227,7 @@ def _explain_miss(event: CacheEvent, cold_events: Sequence[CacheEvent]) -> str:
         graph = "backward" if unsaved.backward else "forward"
         return f"{NO_OP}: the {graph} has none"
     if event.key and event.key in {cold_event.key for cold_event in cold_events}:
+        # AOTAutograd saves the forward only together with its backward.
         if event.cache == "aot" and not any(cold_event.backward for cold_event in same_id):
             return (
                 "the graph was not saved, because its backward did not run, or its cache entry "
@@ -238,7 +241,7 @@ def _explain_miss(event: CacheEvent, cold_events: Sequence[CacheEvent]) -> str:
 
 
 def _describe_key_difference(before: CacheEvent, now: CacheEvent) -> str:
-    """Name the parts of the key that differ."""
+    """Name the parts of the key that differ, as part of a sentence; "" if torch names none."""
     parts_before = set(map(_split_component, before.components))
     changed = [
         name

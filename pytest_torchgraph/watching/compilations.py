@@ -117,6 +117,7 @@ class Compilation:
 def compilations(events: Iterable[Event]) -> list[Compilation]:
     """Group events into compilations, ordered by start."""
     result: list[Compilation] = []
+    # After a reset of Dynamo, ids are used again: the latest compilation with each id.
     latest: dict[CompileId | None, Compilation] = {}
     for event in events:
         current = latest.get(event.id)
@@ -128,7 +129,11 @@ def compilations(events: Iterable[Event]) -> list[Compilation]:
 
 
 def _begins(event: Event, current: Compilation) -> bool:
-    """Return True if an event begins a new compilation under a used id, after a Dynamo reset."""
+    """Return True if an event begins a new compilation under a used id, after a Dynamo reset.
+
+    It does if the current compilation already has an event of its type. Guards fail, and compiled
+    autograd misses, before a compilation starts.
+    """
     if isinstance(event, CompilationStarted):
         return current.started
     if event.id is None and (current.finished or isinstance(event, CompilationFinished)):
@@ -143,6 +148,7 @@ def _begins(event: Event, current: Compilation) -> bool:
 
 
 def _add_event(current: Compilation, event: Event) -> None:
+    """Add what an event says to its compilation, in place."""
     match event:
         case CompilationStarted():
             current.started = True
@@ -171,6 +177,7 @@ def _add_event(current: Compilation, event: Event) -> None:
             current.function = original_name(event.function) or current.function
             current.file = event.file or current.file
             current.line = event.line or current.line
+            # We had Dynamo trace a captured backward, which an exception of ours ends.
             if ONLY_TRACED not in event.reason:
                 current.failure, current.reason = event.failure, event.reason
             current.failed_at = event.failed_file, event.failed_line

@@ -58,6 +58,7 @@ class DynamoFinder(MetaPathFinder):
 
         The finder stays installed, because a caller may only want to know if the module exists.
         """
+        # The search for the real spec asks this finder again.
         if fullname != DYNAMO or self._is_searching:
             return None
         self._is_searching = True
@@ -70,6 +71,7 @@ class DynamoFinder(MetaPathFinder):
         return spec
 
     def _notify(self) -> None:
+        # After `remove`, a loader may still be in use.
         if self in sys.meta_path:
             self.remove()
             self._imported()

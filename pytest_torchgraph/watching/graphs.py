@@ -85,6 +85,8 @@ class PrintedGraphs:
     def by_compilation(self, level: Level | None) -> Iterator[tuple[Graph, Compilation]]:
         """Yield the graphs of a level, or for `None` `graphs`, each with its compilation."""
         owners: list[Compilation] = []
+        # Only the number of graphs counts here: `at` returns the same graphs, numbered over all
+        # compilations.
         for compiled, its in zip(self.record.compiled, self._compilations, strict=True):
             graphs: Sequence[Any] = its.own if level is None else its.levels.get(level, ())
             if level == "post_grad":
@@ -120,6 +122,8 @@ class PrintedGraphs:
         if not generated:
             return None
         for compilation, graphs in zip(self.record.compiled, self._compilations, strict=True):
+            # A captured backward has no code of its own: the compilations inside it have. A graph
+            # without ops needs no code.
             if not compilation.code and not compilation.is_capture and any(calls(graphs.own)):
                 raise UnreadableCodeError(
                     f"{compilation.function} ({relative(compilation.file)}:{compilation.line}) was "
@@ -147,6 +151,7 @@ class PrintedGraphs:
 
     @cached_property
     def _communicating(self) -> tuple[tuple[Graph, ...], dict[int, Sequence[ScheduledCall]]]:
+        """The graphs of `communicating`, and the collectives of those with code, by graph id."""
         lowered = {
             compilation.id.autograd
             for compilation in self.record.compiled
@@ -154,7 +159,7 @@ class PrintedGraphs:
         }
         pairs: list[tuple[Graph, Sequence[ScheduledCall] | None]] = []
         for compiled, graphs in zip(self.record.compiled, self._compilations, strict=True):
-            # Inductor compiled the graphs inside this captured backward. They are used instead.
+            # Inductor compiled the graphs inside this captured backward: use them instead.
             if compiled.is_capture and compiled.id and compiled.id.autograd in lowered:
                 continue
             pairs += graphs.scheduled(self._later_names)
@@ -178,11 +183,12 @@ class PrintedGraphs:
         result = [
             _CompilationGraphs(compiled, self.record, names) for compiled in self.record.compiled
         ]
-        self._names = names
+        self._names = names  # now with all symbols of these graphs
         return result
 
     @property
     def _later_names(self) -> CanonicalNames:
+        """A copy of the numbering, for a graph that is parsed on demand. Needs `_compilations`."""
         return self._names.copy()
 
 
@@ -205,9 +211,10 @@ class _CompilationGraphs:
         self._aot_printed: list[Printed] = []
         self._forward_names: dict[str, str] = {}
         self._forward_printed: Printed | None = None
-        self._is_counted = record.log is None
+        self._is_counted = record.log is None  # a log does not show how often a graph ran
         self._runs = record.runs_of(compiled)
         self._backward_runs = record.runs_of(compiled, BACKWARD)
+        # A failed compilation has no graph that runs. A captured backward has one of its own kind.
         self._is_read = not (compiled.failure or compiled.is_capture)
         if compiled.is_capture and not compiled.failure and self._runs:
             captured = [
@@ -243,7 +250,9 @@ class _CompilationGraphs:
         for number, text in enumerate(self.compiled.texts("post_grad") if self._is_read else ()):
             printed = read_printed(text)
             kind: GraphKind = "inference"
-            for earlier in self._aot_printed:  # a post-grad graph has the same input names
+            # Inductor prints no descriptions of inputs, but a post-grad graph has the names of the
+            # inputs of its AOTAutograd graph.
+            for earlier in self._aot_printed:
                 if _input_names(earlier) == _input_names(printed):
                     describe_like(printed, earlier)
             if self.compiled.texts("forward"):
@@ -272,6 +281,7 @@ class _CompilationGraphs:
         return [(graph, self._schedule(number, names.groups)) for graph, number in graphs]
 
     def _schedule(self, number: int, groups: Mapping[str, str]) -> Sequence[ScheduledCall]:
+        """Return the collectives in a module of the code, `()` if the code is unreadable."""
         try:
             return schedule_of(self.compiled.code[number].code, groups=groups)
         except UnreadableCodeError:
@@ -288,7 +298,10 @@ class _CompilationGraphs:
         return self._with_runs(graph, self._runs)
 
     def _aot(self, canon: CanonicalNames) -> list[Graph]:
-        """Convert AOTAutograd's graphs; the backward only if it ran."""
+        """Convert AOTAutograd's graphs; the backward only if it ran.
+
+        Keeps the printed graphs in `_aot_printed`, whose descriptions `post_grad` needs.
+        """
         graphs = []
         for event in self.compiled.printed:
             kind = AOT_KINDS.get(event.stage)
@@ -296,6 +309,7 @@ class _CompilationGraphs:
                 continue
             printed = read_printed(event.text)
             if kind == "forward":
+                # A forward that saves random states has lost the descriptions of its outputs.
                 for text in self.compiled.texts("joint"):
                     describe_by_joint(printed, read_printed(text))
             self._aot_printed.append(printed)
@@ -308,7 +322,7 @@ class _CompilationGraphs:
     def _lowered(
         self, printed: Printed, level: Level, kind: GraphKind, canon: CanonicalNames
     ) -> Graph:
-        """Convert a graph of AOTAutograd, and note if inductor compiled it."""
+        """Convert a graph of AOTAutograd, and note if inductor decomposed it."""
         graph = self._aot_graph(printed, level, kind, canon)
         by_inductor = bool(self.compiled.code or self.compiled.texts("post_grad"))
         return replace(graph, decomposed=by_inductor)
@@ -367,4 +381,5 @@ def _input_names(printed: Printed) -> list[str]:
 
 
 def _is_backward(printed: Printed) -> bool:
+    # AOTAutograd's name for a gradient of an output.
     return any(str(node.name).startswith("tangents_") for node in printed.placeholders)

@@ -75,9 +75,11 @@ def parse(text: str) -> GuardText:
     Args:
         text: torch's text, with or without a leading compile id.
     """
+    # Both patterns match any text, so there is a first match.
     (compile_id, guard_text), *_ = _WITH_ID.findall(text)
     guard_text, _, stack = guard_text.partition(_STACK)
     before, *_ = _CHECK.findall(guard_text)
+    # A check without a line may have a hint too.
     check, is_hint, hint = before.partition(_HINT)
     lines, hints = parse_comment(guard_text.removeprefix(before).removeprefix(" # "))
     trailing = [hint.rstrip().removesuffix(")")] if is_hint else []
@@ -91,7 +93,7 @@ def without_scope(text: str) -> str:
 
 
 def parse_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
-    """Return the lines and the hints in the comment of a guard."""
+    """Return the lines, each once, and the hints in the comment of a guard."""
     lines: dict[GuardLine, None] = {}
     notes: list[str] = []
     while comment:
@@ -108,7 +110,10 @@ def parse_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
 
 
 def complete_path(line: GuardLine) -> GuardLine:
-    """Complete the file path of a line, because torch may write only its end."""
+    """Complete the file path of a line, because torch may write only its end.
+
+    The line is returned unchanged if no cached file has this text at this line.
+    """
     for file in [*linecache.cache]:  # torch read the text of the line through it
         if file.endswith(line.file) and linecache.getline(file, line.line).strip() == line.code:
             return line._replace(file=file)
@@ -292,6 +297,7 @@ def check_of(text: str) -> Check:
     text = tidy(text)
     for pattern, words, expression in _CHECKS:
         if match := re.match(pattern, text, re.DOTALL):
+            # A pattern need not have the groups `was` and `now`, and a group need not match.
             found = {"was": "", "now": "", **match.groupdict("")}
             if not found["was"]:  # before torch 2.11
                 words = words.replace("was {was}, ", "")
@@ -312,6 +318,7 @@ def describe_source(name: str) -> str:
     # Dynamo accesses a Python module through a global that it created itself.
     path = _IMPORTED.sub(lambda module: module[1].replace("_dot_", "."), name)
     is_global = path.startswith("G['")
+    # Only a value of a module has a path like `layers.0.weight`.
     path = source_to_fqn(path) if _MODULE.search(path) else _GLOBAL.sub(r"\1", path)
     return f"global {path}" if is_global else path
 

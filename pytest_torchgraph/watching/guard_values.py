@@ -38,15 +38,18 @@ UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
 
 
 class _Fields(NamedTuple):
+    # Only to get the type of the descriptor of a field, which has no public name.
     first: int
 
 
 _STORED = (MemberDescriptorType, GetSetDescriptorType, type(vars(_Fields)["first"]))
 """Descriptors written in C: of `__slots__`, of built-in types, of the fields of a named tuple."""
-_FUNC = vars(partial)["func"]  # A subclass may override it.
+_FUNC = vars(partial)["func"]
+"""The descriptor of `partial.func`, because a subclass may override the attribute."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 """Types of tensors whose methods are torch's own."""
 _SEQUENCES: Any = (list, tuple)
+"""Types with items by number, whose `__getitem__` is called even for a subclass."""
 _WITH_LENGTH = (dict, list, tuple, str, set, frozenset, bytes, range)
 _LONGEST = 100_000
 """Number of keys above which `list(dict.keys(...))` is not read."""
@@ -65,11 +68,14 @@ def read(expression: str, names: Mapping[str, Any]) -> Any:
 
 
 def read_parts(expression: str, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of each part of an expression that can be read, by its text."""
+    """Return the value of each part of an expression that can be read, by its text.
+
+    Parts of a part that can be read are left out.
+    """
     parts = {}
     with contextlib.suppress(SyntaxError, ValueError):
         nodes: list[Any] = [ast.parse(expression, mode="eval")]
-        for node in nodes:
+        for node in nodes:  # the list grows
             value = _evaluate(node, names)
             if value is UNKNOWN:
                 nodes += ast.iter_child_nodes(node)
@@ -79,6 +85,7 @@ def read_parts(expression: str, names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return the value of a node of an expression, `UNKNOWN` unless it is of a form in guards."""
     match node:
         case ast.Name(name):
             return names.get(name, UNKNOWN)
@@ -101,7 +108,7 @@ def attribute(value: Any, name: str) -> Any:
     if value is UNKNOWN:
         return UNKNOWN
     found = inspect.getattr_static(value, name, UNKNOWN)
-    if _is_plain(found, _STORED):
+    if _is_plain(found, _STORED):  # of `__slots__`, or of a built-in type: its `__get__` is C
         # A subclass of Tensor may override the descriptors of torch.
         if _is(value, torch.Tensor):
             return UNKNOWN
@@ -109,8 +116,9 @@ def attribute(value: Any, name: str) -> Any:
             return found.__get__(value, type(value))
         except (AttributeError, ValueError):  # an empty slot, or an empty cell
             return UNKNOWN
-    if found is UNKNOWN and type(value) is MethodType:
+    if found is UNKNOWN and type(value) is MethodType:  # a method has the function's attributes
         return attribute(value.__func__, name)
+    # A function has `__get__` too, but its code is what a guard reads.
     is_value = _is(found, (FunctionType, MethodType, partial))
     # Any other object with `__get__`, such as a property, would run code.
     runs_no_code = inspect.getattr_static(type(found), "__get__", None) is None
@@ -138,19 +146,20 @@ def user_function(call: Any) -> Any:
             inner = call.__func__
         elif _is(call, partial):
             inner = _FUNC.__get__(call)
-        if inner is None:
+        if inner is None:  # a function without a decorator, or a value that cannot be called
             break
         call = inner
     return call
 
 
 def length(value: Any) -> Any:
-    """Return the length of a built-in container, or of an instance of a subclass."""
+    """Return the length of a built-in container or of an instance of a subclass, or `UNKNOWN`."""
     kind: Any = next((kind for kind in _WITH_LENGTH if _is(value, kind)), None)
     return UNKNOWN if kind is None else kind.__len__(value)
 
 
 def _keys(value: Any) -> Any:
+    """Return the keys of a dict as a list, `UNKNOWN` for a very long dict or another value."""
     is_short = _is(value, dict) and dict.__len__(value) <= _LONGEST
     return list(dict.keys(value)) if is_short else UNKNOWN
 
@@ -159,6 +168,7 @@ _FUNCTIONS: dict[str, Any] = {"type": type, "len": length, "list": _keys}
 
 
 def _read_item(owner: Any, key: Any) -> Any:
+    """Return an item of a built-in container, or of an instance of a subclass, or `UNKNOWN`."""
     with contextlib.suppress(LookupError, TypeError):
         if _is(owner, dict):
             return dict.get(owner, key, UNKNOWN)  # owner[key] would call __missing__
@@ -190,6 +200,7 @@ def describe_value(value: Any) -> str:
             (value,), kind = base.__getnewargs__(value), base
     items = value if _is_plain(value, _CONTAINERS) else [value]
     items = [*value, *value.values()] if kind is dict else items
+    # The `repr` of other items would run the user's code.
     if all(_is_plain(item, _PLAIN_TYPES) for item in items):
         with contextlib.suppress(ValueError):  # a very large int
             return _ADDRESS.sub("", _SHORT.repr(value))

@@ -60,6 +60,7 @@ _ADVICE = re.compile("If this is unexpected, .*")
 _CELL = re.compile(r"([\w.\[\]']+)\.__closure__\[(\d+)\]\.cell_contents")
 """Source of a closure variable."""
 _NO_GUARD = GuardText("", "")
+"""Stands for a guard that was not found."""
 
 
 class GuardObservation(NamedTuple):
@@ -101,7 +102,12 @@ def observe_guard(reason: str, miss: torch_private.CacheMiss | None) -> GuardObs
 
 
 def _describe(check: Check, subject: str) -> str:
-    """Describe a failed guard."""
+    """Describe a failed guard.
+
+    Args:
+        check: the check.
+        subject: the checked value in words, for checks whose words lack it.
+    """
     if check.words:
         values = check.words.format(was=check.was, now=check.now or "different now")
         return f"{subject}: {values}"
@@ -110,6 +116,7 @@ def _describe(check: Check, subject: str) -> str:
 
 
 def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardObservation:
+    """Observe a failed guard with the earlier compilation's guards and the current values."""
     entry = miss.entry(text.compile_id)
     # torch before 2.11 reports a different backend with an empty check
     if not text.check or text.check.startswith(BACKEND):
@@ -117,7 +124,8 @@ def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardOb
     names = {"G": miss.globals, **miss.locals}
     guards = [*torch_private.leaf_guards(entry)]
     check = check_of(text.check)
-    if check.text.startswith("_has_dynamo_dim_marking"):  # without the tensor
+    if check.text.startswith("_has_dynamo_dim_marking"):
+        # This text does not name the tensor: it is the first one that has marks now.
         texts = [text for guard in guards for text in guard.texts]
         marks = [check_of(parse(without_scope(t)).check) for t in texts if "_dynamo_" in t]
         check = next((mark for mark in marks if read(mark.read, names) is not UNKNOWN), check)
@@ -129,7 +137,9 @@ def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardOb
     if "cell_contents" in check.source or check.source in miss.code.co_freevars:
         subject = subject.replace("argument", "closure variable")
     check = check._replace(now=check.now or _describe_new_value(check, names, guards))
+    # `mark_static` stores this attribute in the tensor.
     static = read(f"{check.source}._dynamo_static_indices", names)
+    # Dynamo puts new entries first, so the last one is of the first compilation.
     early_guards = torch_private.leaf_guards(miss.entries[-1])
     early = {without_scope(g.source) for g in early_guards if g.kind == "TENSOR_MATCH"}
     return GuardObservation(
@@ -137,6 +147,7 @@ def _observe_in_entry(text: GuardText, miss: torch_private.CacheMiss) -> GuardOb
         check,
         _as_written(_describe(check, subject), miss, names),
         name,
+        # For other guards, the reason is the guard itself.
         guard.check * text.check.startswith(("tensor '", "expected type of '")),
         static is not UNKNOWN or attribute(miss.backend, "dynamic") is False,
         check.source not in early,
@@ -151,9 +162,11 @@ def _as_written(text: str, miss: torch_private.CacheMiss, names: Mapping[str, An
     """
 
     def name_cell(cell: re.Match[str]) -> str:
+        # `__closure__` has the variables in the order of `co_freevars`.
         name = read(f"{cell[1]}.__code__.co_freevars[{cell[2]}]", names)
         return name if isinstance(name, str) else cell[0]
 
+    # The names of `*args` and `**kwargs` in the code.
     _, args, kwargs = inspect.getargs(miss.code)
     text = re.sub(rf"\b{kwargs}\['(\w+)'\]", r"\1", _CELL.sub(name_cell, text))
     values = [miss.locals.get(name) for name in miss.code.co_freevars]
@@ -173,6 +186,8 @@ def _find_guard(source: str, guards: Iterable[torch_private.LeafGuard]) -> Guard
     value was first used.
     """
     parts = (f"{source}[", f"list(dict.keys({source}))")
+    # The first guard of each rank: 0 for the tensor guard of the value, 1 for another guard of the
+    # value, 2 for a guard of a part.
     found: dict[int, GuardText] = {}
     for guard in guards:
         place, text = without_scope(guard.source), parse(without_scope(guard.texts[0]))
@@ -189,6 +204,8 @@ def _describe_new_value(
     """Describe the current value of a guard's subject; "" if it cannot be read."""
     if check.read:
         return describe_value(read(check.read, names))
+    # "GLOBAL_STATE changed: autocast" names the changed parts of the process state. In most other
+    # texts, `kind` is the whole text.
     kind, _, state = check.text.partition(" changed: ")
     if kind == "GLOBAL_STATE":
         texts = [guard.texts[0] for guard in guards if guard.kind == kind]
@@ -197,6 +214,7 @@ def _describe_new_value(
     if kind == "check_torch_function_mode_stack()":
         modes = torch_private.torch_function_modes()
         return f"now {', '.join(describe_type(type(mode)) for mode in modes) or 'none'}"
+    # An expression for which there are no words: describe what is in it.
     parts = read_parts(kind, names).items()
     return ", ".join(f"{part} is {describe_value(value)}" for part, value in parts)
 
@@ -332,7 +350,7 @@ def failed_guard(
     lines = text.stack or text.lines
     if fix is not None and str(fix.id) == text.compile_id:
         lines = fix.stack or lines
-    *_, user = [None, *_of_user(lines)]
+    *_, user = [None, *_of_user(lines)]  # the innermost line of the user's, if there is one
     # torch's remarks on the type of a value, and on its name.
     hints = [h for h in text.hints if not h.startswith(("type ", "(unknown ", 'guard on "'))]
     remedy = _find_remedy(observation, failed, graphs, fix) or _SEPARATELY * (not hints)
@@ -354,7 +372,10 @@ def _find_remedy(
     graphs: Sequence[str],
     fix: SizeFixed | None,
 ) -> str:
-    """Return a remedy that is not among torch's hints, "" if there is none."""
+    """Return a remedy that is not among torch's hints, "" if there is none.
+
+    The first remedy that fits counts: the rest of the code presumes that those above do not fit.
+    """
     text, check, name = observation.text, observation.check, observation.name
     values = check.was, check.now
     size = _SIZE.match(text.check)
@@ -366,7 +387,7 @@ def _find_remedy(
             "change that line, use one value (pad the input to one size), or warm up with each "
             "value"
         )
-    for pattern, remedy in _REMEDIES:
+    for pattern, remedy in _REMEDIES:  # a pattern may be for the words or for torch's text
         if re.search(pattern, f"{observation.words}\n{text.check}"):
             return remedy.format(name)
     # A float that only torch's modules use cannot be a tensor.
@@ -415,6 +436,7 @@ def _find_remedy(
 
 
 def _of_user(lines: Iterable[GuardLine]) -> list[StackFrame]:
+    """Return the lines in the user's files, as frames."""
     return [_to_stack_frame(line) for line in lines if is_user_file(line.file)]
 
 
@@ -446,7 +468,10 @@ def _to_stack_frame(line: GuardLine) -> StackFrame:
 
 
 def reasons(guards: Sequence[FailedGuard]) -> str:
-    """Summarize the changes in one line."""
+    """Summarize the changes in one line.
+
+    Guards of several compilations that differ only in the old value are named once.
+    """
     alike = grouped((guard.words.replace(f"was {guard.was}, ", ""), guard) for guard in guards)
     summaries = []
     for guard, *earlier in alike.values():
@@ -463,6 +488,7 @@ def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
         users = [
             f for f in guard.stack if source and (f.file, f.line) == (source.file, source.line)
         ]
+        # The user's line first, even if a frame of torch's is the innermost.
         frames = [*dict.fromkeys([*users, *guard.stack[::-1]])]
         lines += [f"made at {frame}" for frame in frames[:1]]
         lines += [f"through {frame}" for frame in frames[1:]]

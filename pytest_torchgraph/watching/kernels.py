@@ -22,7 +22,7 @@ from ..graph.model import Graph, Source
 from ..ops.collectives import WAITS, is_functional
 from ..ops.qualified import dotted
 from ..words import grouped
-from .output_code import EXTERN, Launch, follow
+from .output_code import EXTERN, Launch, Reader, follow
 
 _NUMBER = re.compile(r"_\d+\Z")
 
@@ -102,9 +102,9 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
     launched = follow(code).launched
     kernels = []
     for launch, launch_origins in zip(launched, assign_origins(launched, origins), strict=True):
-        ops: tuple[str, ...] = (".".join(launch.op.split(".")[:2]),)
-        if not launch.op:
-            ops = read_fused_ops(launch.name, packets)
+        ops = read_fused_ops(launch.name, packets)
+        if launch.op:  # a library call: its packet, "aten.mm" for "aten.mm.out"
+            ops = (".".join(launch.op.split(".")[:2]),)
         modules = dict.fromkeys(module for origin in launch_origins for module in origin.modules)
         lines = dict.fromkeys(line for origin in launch_origins for line in origin.lines)
         kernels.append(
@@ -126,22 +126,19 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
 def assign_origins(launched: Sequence[Launch], origins: Iterable[Origin]) -> list[list[Origin]]:
     """Return the origins of each launch.
 
-    Library calls of the same name get one origin each, in order. They get none if the number of
-    origins with this name differs from the number of calls.
+    A kernel gets all origins with its name. Library calls of the same name get one origin each, in
+    order. They get none if the number of origins with this name differs from the number of calls.
     """
     by_name = grouped((origin.name, origin) for origin in origins)
     calls = Counter(launch.name for launch in launched if launch.op)
-    in_order = {
-        name: iter(by_name[name])
-        for name, count in calls.items()
-        if len(by_name.get(name, ())) == count
-    }
-    return [
-        [next(iterator) for iterator in [in_order.get(launch.name)] if iterator is not None]
-        if launch.op
-        else by_name.get(launch.name, [])
-        for launch in launched
-    ]
+    for name, count in calls.items():
+        if len(by_name.get(name, ())) != count:  # which origin belongs to which call is unknown
+            by_name[name] = []
+    assigned = []
+    for launch in launched:
+        own = by_name.get(launch.name, [])
+        assigned.append([own.pop(0)] if launch.op and own else own)
+    return assigned
 
 
 def place_by_op(kernel: Kernel, graph: Graph) -> Kernel:
@@ -171,7 +168,8 @@ def place_by_op(kernel: Kernel, graph: Graph) -> Kernel:
 def read_fused_ops(name: str, packets: frozenset[str]) -> tuple[str, ...]:
     """Return the aten packets in a kernel name such as `cpp_fused_add_native_layer_norm_0`.
 
-    Names of packets may contain underscores, so the longest match counts.
+    Names of packets may contain underscores, so the longest match counts. Words that are no packet
+    are skipped.
 
     Args:
         name: the kernel name.
@@ -194,6 +192,7 @@ def read_fused_ops(name: str, packets: frozenset[str]) -> tuple[str, ...]:
 
 
 def _read_packets() -> frozenset[str]:
+    """Return the names of aten's registered packets: `add` of `aten::add.Tensor`."""
     return frozenset(
         name.partition("::")[2].partition(".")[0]
         for name in torch_private.registered_ops()
@@ -238,15 +237,50 @@ def schedule_of(
         UnreadableCodeError: if the code has another format, such as the C++ wrapper's.
     """
     reader = follow(code)
+    # The communicating node of each launch, by id, because a `Launch` has no hash.
     nodes = {
         id(launch): next((origin.collective for origin in launch_origins), "")
         for launch, launch_origins in zip(
             reader.launched, assign_origins(reader.launched, origins), strict=True
         )
     }
-    launched: list[tuple[str, bool]] = []  # (name, True if it computes)
+    runs, launched = _follow_collectives(reader, nodes)
+    by_call: dict[int, list[ScheduledCall]] = {}
+    for run in runs:
+        between = [] if run.wait is None else launched[run.start + 1 : run.wait]
+        by_call.setdefault(id(run.call), []).append(
+            ScheduledCall(
+                run.call.op,
+                (groups or {}).get(run.group, ""),
+                nodes[id(run.call)],
+                None if run.wait is None else len(between),
+                tuple(name for name, computes in between if computes),
+            )
+        )
+    # A collective in a shared body has several runs: return the run that overlaps least.
+    return [
+        min(collective_runs, key=lambda call: len(call.overlap))
+        for collective_runs in by_call.values()
+    ]
+
+
+def _follow_collectives(
+    reader: Reader, nodes: Mapping[int, str]
+) -> tuple[list[_Run], list[tuple[str, bool]]]:
+    """Find when each collective starts, and when the code waits for it.
+
+    Args:
+        reader: has followed the code.
+        nodes: the communicating node of each launch, by id; "" if it computes.
+
+    Returns:
+        The runs of collectives, ordered by start, and the launches in order: name, and True if it
+        computes.
+    """
+    launched: list[tuple[str, bool]] = []
     runs: list[_Run] = []
     pending: dict[str, _Run] = {}  # keyed by variable
+    # The run whose result a launching call returns; `None` if it computes.
     values: dict[ast.expr, _Run | None] = {}
     for node, launch in reader.executed:
         if isinstance(node, ast.Assign):
@@ -271,23 +305,7 @@ def schedule_of(
                 if launch.op.split(".")[1].endswith(("_", "_out")):
                     pending.update((name, run) for name in _written_variables(node))
             launched.append((launch.name, not sends))
-    by_call: dict[int, list[ScheduledCall]] = {}
-    for run in runs:
-        between = [] if run.wait is None else launched[run.start + 1 : run.wait]
-        by_call.setdefault(id(run.call), []).append(
-            ScheduledCall(
-                run.call.op,
-                (groups or {}).get(run.group, ""),
-                nodes[id(run.call)],
-                None if run.wait is None else len(between),
-                tuple(name for name, computes in between if computes),
-            )
-        )
-    # A collective in a shared body has several runs: return the run that overlaps least.
-    return [
-        min(collective_runs, key=lambda call: len(call.overlap))
-        for collective_runs in by_call.values()
-    ]
+    return runs, launched
 
 
 def _variables(*nodes: ast.expr) -> Iterator[str]:

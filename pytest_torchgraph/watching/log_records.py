@@ -13,6 +13,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ def log_records(path: Path, damage: list[str]) -> Iterator[LogRecord]:
     """
     record: LogRecord | None = None
     payload: list[bytes] = []
-    for line in _lines(path, damage):
+    for line in chain(_lines(path, damage), [b""]):  # a line that ends the last record
         if line.startswith(b"\t"):
             payload.append(line[1:])
             continue
@@ -64,8 +65,6 @@ def log_records(path: Path, damage: list[str]) -> Iterator[LogRecord]:
                 damage.append(f"a record is cut: {line[:80].decode('utf-8', 'replace').strip()}")
             else:
                 record = LogRecord(int(match[1]), metadata, b"")
-    if record is not None and (whole := _whole(record, payload, damage)):
-        yield whole
 
 
 def _lines(path: Path, damage: list[str]) -> Iterator[bytes]:

@@ -99,6 +99,7 @@ class Reader:
     """
 
     def __init__(self, tree: ast.Module):
+        # `call` is a method of a class `Runner` if the graph is partitioned.
         self.functions = {
             node.name: node
             for statement in tree.body
@@ -113,7 +114,8 @@ class Reader:
         }
         self.launched: list[Launch] = []
         self.executed: list[tuple[ast.Call | ast.Assign, Launch | None]] = []
-        self._calls: dict[ast.Call, Launch] = {}
+        self._calls: dict[ast.Call, Launch] = {}  # the launch of each call of an op, made once
+        # The device type of each variable that the code allocates.
         self._devices = {
             name: device
             for name, value in _assignments(ast.walk(tree))
@@ -128,7 +130,7 @@ class Reader:
                 continue
             name = dotted(call.func, self.aliases)
             body = self.functions.get(_partition(call) or name)
-            if body is not None and body is not function:
+            if body is not None and body is not function:  # a recursion would never end
                 self.visit(body)
                 continue
             launched = self._find_launch(call, name)
@@ -139,6 +141,13 @@ class Reader:
                 launched.launches += 1
 
     def _find_launch(self, call: ast.Call, name: str) -> Launch | None:
+        """Return the launch of a call: the same one each time, `None` if it launches nothing.
+
+        Args:
+            call: the call.
+            name: its callee, with module aliases resolved.
+        """
+        # A Triton kernel is launched by `kernel.run(...)`.
         kernel = self.kernels.get(name.removesuffix(".run"))
         if kernel is not None:
             return kernel
@@ -151,7 +160,7 @@ class Reader:
         return self._calls[call]
 
     def _device_of(self, call: ast.Call) -> str:
-        """Return the device type of the tensors of a call."""
+        """Return the device type of the tensors of a call, "" if unknown."""
         out = [keyword.value for keyword in call.keywords if keyword.arg == "out"]
         if isinstance(call.func, ast.Attribute) and call.func.attr in _CALL_METHODS:
             out.append(call.func.value)
@@ -181,7 +190,10 @@ def _op(call: ast.Call, name: str) -> str:
 
 
 def _executed(function: ast.FunctionDef) -> list[ast.Call | ast.Assign]:
-    """Return the calls and assignments in a function, in source order."""
+    """Return the calls and assignments in a function, in source order.
+
+    An assignment counts at its end, so it comes after the calls in its value.
+    """
 
     def key(node: ast.Call | ast.Assign) -> tuple[int, int]:
         if isinstance(node, ast.Call):
@@ -229,11 +241,13 @@ def _definitions(tree: ast.Module) -> Iterator[Launch]:
             first = next(kernel for kernel, group in alternatives.items() if group == name)
             method, call = compile_calls[first]
         language = method.partition("_")[0]
+        # `async_compile.cpp` and `.cuda` take no device, and `.triton` defaults to "cuda".
         device = _keyword(call, "device_str") or ("cpu" if language == "cpp" else "cuda")
         yield Launch(name, language, device, _longest_text(call))
 
 
 def _longest_text(call: ast.Call) -> str:
+    """Return the longest string argument, which is the source; "" if there is none."""
     texts = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
     return max((text for text in texts if isinstance(text, str)), key=len, default="")
 
@@ -253,6 +267,7 @@ def _device_of_allocation(value: ast.expr) -> str:
         return ""
     if device := _keyword(value, "device"):
         return device.partition(":")[0]
+    # Also `empty_strided_cpu_pinned`, but `empty_strided_p2p` does not name a device.
     prefix, _, suffix = value.func.id.partition("empty_strided_")
     return "" if prefix or suffix == "p2p" else suffix.partition("_")[0]
 
@@ -303,13 +318,15 @@ def skips_of(
     ]
     counted = counters.get("inductor", {}).get("cudagraph_skips", 0)
     unexplained = CudagraphSkip(NO_REASON, "", 0, "", "")
+    # A negative number of copies is none.
     return (*skips, *[unexplained] * (counted - len(skips)))
 
 
 def _skip(text: str, compile_id: str) -> CudagraphSkip:
+    """Split torch's text about a skipped CUDA graph into the reason and the user's line."""
     reason, *stack = _STACK.split(text.strip(), maxsplit=1)
     source = from_stack_trace(stack[0]) if stack else None
-    while reason.startswith(_PREFIX):
+    while reason.startswith(_PREFIX):  # torch may put it before a reason that has it already
         reason = reason.removeprefix(_PREFIX)
     if source is None:
         return CudagraphSkip(reason, "", 0, "", compile_id)

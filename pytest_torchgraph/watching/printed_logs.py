@@ -40,10 +40,14 @@ class PrintedBlock(NamedTuple):
 
 
 def printed_blocks(text: str) -> Iterator[PrintedBlock]:
-    """Yield the graphs in a text, without the prefixes of log lines."""
+    """Yield the graphs in a text, without the prefixes of log lines.
+
+    A graph is a line with a class, and the indented or blank lines after it. The stage is named in
+    a line before it, and the compile id in the prefix of its first line.
+    """
     id, attempt, stage = None, 0, ""
     block: list[str] = []
-    for line in [*text.splitlines(), "end"]:
+    for line in [*text.splitlines(), "end"]:  # a line that ends the last graph
         prefix = _PREFIX.match(line)
         bare = line[prefix.end() :] if prefix else line
         if block and (not bare.strip() or bare.startswith("    ")):
@@ -72,6 +76,7 @@ def events_of(blocks: Sequence[PrintedBlock]) -> Iterator[GraphPrinted]:
     for block in blocks:
         if not block.stage:
             continue
+        # Dynamo's graph is the first of a compilation, and a compilation has each stage once.
         if block.id is None and (block.stage == "dynamo" or block.stage in seen) and seen:
             number, seen = number + 1, set()
         seen.add(block.stage)

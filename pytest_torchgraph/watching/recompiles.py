@@ -92,9 +92,11 @@ def _compiled_after_reset(
 ) -> dict[int, str]:
     """Map compilations that repeat work done before a reset of Dynamo to the reset, by index."""
     resets, highest = 0, -1
+    # The first compilation of each code, with the number of resets before it.
     first: dict[tuple[object, ...], tuple[int, Compilation]] = {}
     after = {}
     for number, compilation in enumerate(compiled):
+        # Only the first compilation of a frame. A later one is an ordinary recompilation.
         if compilation.id is None or compilation.id.frame is None or compilation.id.compile:
             continue
         # Dynamo numbers code in the order of first compilation, starting at 0 after a reset. If a
@@ -129,6 +131,7 @@ def _compiled_after_reset(
 
 
 def _recompile_after_reset(compiled: Compilation, reset: str) -> Recompile:
+    """Describe a compilation that repeats earlier work. No guard failed, so the reset is named."""
     words = f"{reset} cleared the earlier compilations"
     path = compiled.file
     return Recompile(
@@ -144,6 +147,7 @@ def _recompile_after_reset(compiled: Compilation, reset: str) -> Recompile:
 
 
 def _describe_recapture(compiled: Compilation) -> Recompile:
+    """Describe a backward that compiled autograd captured again."""
     # torch repeats the reasons for earlier captures.
     own_misses = [miss for miss in compiled.cache_misses if miss.startswith(f"{compiled.id}:")]
     guards = tuple(map(_describe_cache_miss, own_misses or compiled.cache_misses))
@@ -153,6 +157,7 @@ def _describe_recapture(compiled: Compilation) -> Recompile:
 
 
 def _describe_cache_miss(miss: str) -> FailedGuard:
+    """Describe why a backward in compiled autograd's cache does not fit, as a failed guard."""
     (compile_id, text), *_ = _ID.findall(miss)
     words = text.strip().removeprefix("Cache miss due to ")
     if _CHANGED_NODE.match(words):
@@ -173,19 +178,23 @@ def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -
         and (compilation.id.autograd, compilation.id.frame)
         == (compiled.id.autograd, compiled.id.frame)
     ]
+    # A log of torch names no code if Dynamo refused to compile it again.
     located = next((candidate for candidate in [compiled, *same_frame] if candidate.file), compiled)
     fixed = {**compiled.fixed_before, str(compiled.id): compiled.fixed}
+    # A size that was fixed was dynamic before, even if no graph shows it.
     was_dynamic = any(map(_is_dynamic, same_frame)) or any(
         sizes_in(source) for sizes in compiled.fixed_before.values() for source in sizes
     )
     since = f"{FIRST_DYNAMIC}{compiled.id}" * (_is_dynamic(compiled) and not was_dynamic)
     in_backward = compiled.id.autograd is not None
     graphs = compiled.texts("dynamo")
+    # A log has only torch's reasons.
     observations = compiled.observations or tuple(
         observe_guard(reason, None) for reason in compiled.failed_guards
     )
     guards = []
     for observation in observations:
+        # The sizes that the guard's own compilation fixed, then those of the latest compilation.
         own = fixed.get(observation.text.compile_id, {})
         sizes = ChainMap(own, *list(fixed.values())[::-1])
         guard = failed_guard(observation, observations, graphs, sizes)
@@ -210,4 +219,5 @@ def _describe_recompile(compiled: Compilation, earlier: Sequence[Compilation]) -
 
 
 def _is_dynamic(compiled: Compilation) -> bool:
+    """Return True if a graph of Dynamo's has a symbolic size."""
     return any(_SYMBOLIC.search(text) for text in compiled.texts("dynamo"))

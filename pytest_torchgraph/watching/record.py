@@ -92,6 +92,7 @@ def eager_calls_of(
     for callee in callables:
         file = relative(callee.file) if callee.file else ""
         for cause, count in callee.uncompiled.items():
+            # The recompilation says more than the cause: the failed guard.
             limit = limits.get((cause.file, cause.line)) if cause.kind == "limit" else None
             if limit is not None:
                 reported.add((cause.file, cause.line))
@@ -198,7 +199,7 @@ class WatchRecord:
         total: Counter[str] = Counter()
         for run, count in sorted(self.runs.items(), key=_sort_key):
             total[str(run)] += count
-        return dict(+total)
+        return dict(+total)  # without graphs that did not run
 
     def runs_of(self, compiled: Compilation, part: str = "") -> int:
         """Return how often a graph of a compilation ran in the watch.
@@ -216,6 +217,7 @@ class WatchRecord:
 
     @cached_property
     def _runs_by_name(self) -> dict[tuple[str, str], list[tuple[CountedGraph, int]]]:
+        """The run counts of graphs that were compiled in the watch, by id and part."""
         return grouped(
             ((run.id, run.part), (run, count))
             for run, count in self.runs.items()
@@ -231,6 +233,7 @@ class WatchRecord:
         frames: Counter[str] = Counter()
         for run, count in self.runs.items():
             if run.part != BACKWARD:
+                # An id without "/", such as "!0" of a captured backward, counts without its number.
                 frames[run.id.rpartition("/")[0] or run.id.rstrip("0123456789")] += count
         return dict(frames)
 
@@ -246,7 +249,8 @@ class WatchRecord:
         return [*dict.fromkeys(f"{EARLIER}{self._describe(run)}" for run in earlier)]
 
     def _describe(self, run: CountedGraph) -> str:
-        if run.id.startswith("!"):
+        """Return the function of a graph with file and line, as far as they are known."""
+        if run.id.startswith("!"):  # a captured backward
             return "backward"
         # torch wraps callables without Python code of their own, such as torch.nn modules.
         name, file, line = run.function or str(run), run.file, run.line
@@ -264,6 +268,7 @@ class WatchRecord:
         """
 
         def matches(file: str, *names: str) -> bool:
+            # A glob for a qualified name, or for its last part.
             named = function is None or any(
                 fnmatchcase(name, function) or fnmatchcase(name.rpartition(".")[2], function)
                 for name in names
@@ -271,6 +276,7 @@ class WatchRecord:
             return named and is_within(file, within)
 
         def has(item: Compilation | CountedGraph) -> bool:
+            # A glob may also match the name of the callable that the code belongs to.
             names = [name for callee in self.callables for name in callee.names_of(item)]
             return matches(item.file, item.function, *names)
 
@@ -281,6 +287,7 @@ class WatchRecord:
         return replace(
             self,
             compiled=kept_compilations,
+            # The graphs of the kept compilations, and graphs that were compiled before the watch.
             runs=Counter(
                 {
                     run: n
@@ -292,7 +299,7 @@ class WatchRecord:
             callables=tuple(
                 callee for callee in self.callables if matches(callee.file, *callee.names)
             ),
-            part=", ".join([*([self.part] if self.part else []), *words]),
+            part=", ".join(filter(None, [self.part, *words])),
             compiled_in_all=self.compiled_in_all or tuple(map(_format_place, self.compiled)),
         )
 
@@ -339,5 +346,6 @@ def record_of_process(process: Process) -> WatchRecord:
 
 
 def _sort_key(item: tuple[CountedGraph, int]) -> tuple[Any, ...]:
+    """Return a key that sorts the numbers in compile ids by value: `2/0` before `10/0`."""
     run = item[0]
     return ([(part.lstrip("!").zfill(8)) for part in run.id.split("/")], run.part)

@@ -115,6 +115,8 @@ def read_log(path: Path, *, allow_truncated: bool = False) -> list[Process]:
         ranks = {rank for rank, _ in writer.events}
         if len(ranks) == 2:  # records before the process group exists name no rank
             ranks.discard(None)
+        # A process has several ranks if it opened several process groups, one after the other. A
+        # process without events is returned too.
         for rank in sorted(ranks, key=lambda rank: -1 if rank is None else rank) or [None]:
             events = [event for of, event in writer.events if of == rank or len(ranks) == 1]
             compiled = tuple(compilations(_complete(events)))
@@ -136,9 +138,9 @@ def read_log(path: Path, *, allow_truncated: bool = False) -> list[Process]:
 
 
 def _add(writer: _WritingProcess, record: LogRecord) -> None:
-    """Read a record."""
+    """Add what a record says to its process. Changes the record: files get the paths of here."""
     metadata = record.metadata
-    if "str" in metadata:
+    if "str" in metadata:  # torch writes each file name once, and then its number
         file, number = metadata["str"]
         writer.files[number] = file
         if "torch" in file:  # each log names a file of Dynamo
@@ -166,7 +168,7 @@ def _add(writer: _WritingProcess, record: LogRecord) -> None:
                 metadata[name][key] = writer.local(text)
     text = writer.local(record.payload.decode("utf-8", "surrogateescape"))
     event = read_event(metadata, text)
-    rank = metadata.get("rank")
+    rank = metadata.get("rank")  # a record outside a process group has none
     if event is not None:
         writer.events.append((rank if isinstance(rank, int) else None, event))
 
@@ -177,6 +179,7 @@ def _frame_of(event: Event) -> object:
 
 def _complete(events: list[Event]) -> Iterator[Event]:
     """Yield the events, with what `Hub` adds in a live process as far as the log shows it."""
+    # Over all events, because a record may come before the graph that explains it.
     printed = [event for event in events if isinstance(event, GraphPrinted)]
     captures = any(event.stage == "compiled_autograd" for event in printed)
     with_backward = {event.id for event in printed if event.stage == "backward"}
@@ -188,8 +191,8 @@ def _complete(events: list[Event]) -> Iterator[Event]:
         if captures and isinstance(event, CompilationFinished) and event.id and event.file
         if event.id.autograd is None and not is_user_file(event.file)
     }.difference(map(_frame_of, printed))
-    looked_up: set[Any] = set()
-    codes: dict[Any, CompilationFinished] = {}
+    looked_up: set[Any] = set()  # ids of the compilations whose forward inductor has looked up
+    codes: dict[Any, CompilationFinished] = {}  # the first end of a compilation of each frame
     for event in events:
         if _frame_of(event) in of_torch:
             continue
@@ -206,10 +209,10 @@ def _complete(events: list[Event]) -> Iterator[Event]:
             case GraphBreakEvent():
                 event = replace(event, hand_over=captures and HAND_OVER in event.report)
             case CacheEvent():
-                # Inductor looks up the forward first.
-                is_second = event.cache == "inductor" and event.id in looked_up & with_backward
-                looked_up |= {event.id} if event.cache == "inductor" else set()
-                event = replace(event, backward=is_second)
+                if event.cache == "inductor":
+                    # Inductor looks up the forward first.
+                    event = replace(event, backward=event.id in looked_up & with_backward)
+                    looked_up.add(event.id)
                 if event.state == "bypass":
                     refused = RefusedOp("", clean(event.reason))
                     event = replace(event, reason=refused.reason, refused=(refused,))

@@ -1,4 +1,13 @@
-"""The observers in torch: trace events, calls of compiled callables, runs of compiled graphs."""
+"""The observers in torch: trace events, calls of compiled callables, runs of compiled graphs.
+
+`hub` installs all observers while a recorder is open, and has a table of them. It passes each event
+to the open recorders, after it added what only the live process shows:
+
+- `structured_trace`: torch's records, parsed into events.
+- `entries`: when calls of compiled callables begin and end, and what Dynamo does in between. It
+  judges each call, with the reasons in `callables`.
+- `executions`: how often each compiled graph ran.
+"""
 
 from __future__ import annotations
 

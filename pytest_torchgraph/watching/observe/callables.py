@@ -91,29 +91,37 @@ class CompiledCallable:
 
     @classmethod
     def of(cls, call: Any) -> CompiledCallable:
-        """Describe a callable at its first call."""
+        """Describe a callable at its first call.
+
+        Three objects differ: what torch calls, the module that it belongs to, and the user's
+        function, where the code begins.
+        """
         code = getattr(call, "__code__", None)
+        # torch calls a module, or a callable object, through a function of its own.
         wrapped = torch_private.unwrap_inline(call)
         target = call if wrapped is None else wrapped
         owner = getattr(target, "__self__", wrapped)
         is_module = owner is not None and hasattr(owner, "named_modules")
         function = user_function(target)
         begin = getattr(function, "__code__", None)
+        # `Module.__call__` is torch's: the user's function is `forward`.
+        forward = getattr(type(owner), "forward", None)
         if is_module and (begin is None or is_torch_file(begin.co_filename)):
-            function = user_function(getattr(type(owner), "forward", None))
+            function = user_function(forward)
         named = function if isinstance(target, partial) else target
         name = getattr(named, "__qualname__", type(named).__qualname__)
         if is_module:
             # torch.fx creates a class for each graph module, with this qualified name.
             name = type(owner).__qualname__.replace(_GENERATED, type(owner).__name__)
             # torch.compile of a module compiles `Module.__call__`, but users know their `forward`.
-            code = getattr(getattr(type(owner), "forward", None), "__code__", code)
+            code = getattr(forward, "__code__", code)
         elif wrapped is not None:
             code = getattr(wrapped, "__code__", None)
         reference = weakref.ref(owner) if is_module else None
         code = code if isinstance(code, CodeType) else None
         begin = getattr(function, "__code__", code)
-        # A callable object of torch, such as a `PrecompiledModule`, begins nowhere in user code.
+        # A callable object of torch, such as a `PrecompiledModule`, begins nowhere in the user's
+        # code.
         if begin is None or (code is None and is_torch_file(begin.co_filename)):
             return cls(name, owner=reference)
         return cls(name, begin.co_filename, begin.co_firstlineno, code, owner=reference)
@@ -132,6 +140,7 @@ class CompiledCallable:
     @property
     def names(self) -> list[str]:
         """Names that select this callable: for a module its class, its method, and both."""
+        # The qualified name of a function ends with its name.
         if self.code is None or self.name.endswith(self.code.co_name):
             return [self.name]
         return [self.name, self.code.co_name, f"{self.name}.{self.code.co_name}"]
@@ -190,6 +199,7 @@ def code_key(code: CodeType) -> CodeKey:
 
 
 def _last_line(code: CodeType) -> int:
+    """Return the last line of a function, with the functions inside it."""
     # A nested function may end after the last line of its parent's own bytecode.
     nested = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     lines = [line for *_, line in code.co_lines() if line is not None]
@@ -246,12 +256,14 @@ class Call(dict[str, bool]):
         self.cause_rank = 0
         self.partial_cause: EagerCause | None = None
         self.cleanups: list[Callable[[], object]] | None = None
+        # See `ThreadState.hit`.
         self.resume = partial(setattr, local, "hit", self.setdefault)
         self.mark_returned = partial(self.pop, ACTIVE, None)
 
     def end(self) -> None:
         """Reset the call after it was judged, so that it can be reused."""
         self.clear()
+        # As after a warm call: `entered` checks for exactly this.
         self[HIT] = True
         self.callee = self.cause = self.partial_cause = self.cleanups = None
         self.misses = self.cause_rank = 0
@@ -385,7 +397,13 @@ class CompileAttempts:
                 self.failures[last[:3]] = _cause_of_earlier(last)
 
     def compiled(self, key: CodeKey, *, has_graph: bool, call: Call | None = None) -> None:
-        """Record that Dynamo compiled a function. A function without tensor ops has no graph."""
+        """Record that Dynamo compiled a function. A function without tensor ops has no graph.
+
+        Args:
+            key: the function.
+            has_graph: False if Dynamo found no tensor op in it.
+            call: the call in which Dynamo compiled it; `None` if that was before the observers.
+        """
         self.without_graph.pop(key, None)
         if not has_graph:
             self.without_graph[key] = call
@@ -413,6 +431,8 @@ class CompileAttempts:
     def skips(self, call: Call) -> bool:
         """Return True if Dynamo skips a call because an earlier one had no tensor operations."""
         callee = call.callee
+        # `call` itself stands for "not found" too: a call without a graph is right to have none if
+        # Dynamo looked for ops in this very call.
         found_in = call if callee is None else self.without_graph.get(callee.key, call)
         if callee is None or callee.code is None or found_in is call:
             return False
@@ -446,6 +466,7 @@ class CompileAttempts:
 
 
 def _cause_of_earlier(last: torch_private.LastCompilation) -> EagerCause:
+    """Return the cause for code that Dynamo failed to compile before the observers."""
     kind: CallKind = "backend" if last.failure == _BACKEND_FAILED else "skipped"
     words = f"Dynamo abandoned it earlier in this process: {first_line(last.reason)}"
     function = original_name(last.function)

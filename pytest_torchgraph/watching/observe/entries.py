@@ -120,7 +120,7 @@ class CompiledCallables:
         call.misses += 1
         if not call.judged_at_end:  # it may raise: `error_on_recompile`, or the eager code itself
             self._judge_at_end(call)
-        return True
+        return True  # the result of `__bool__`, see `Hub._cache_hit_hook`
 
     def started(self, event: CompilationStarted) -> None:
         """Record that Dynamo begins to trace a frame."""
@@ -130,6 +130,7 @@ class CompiledCallables:
         if not call.judged_at_end:
             self._judge_at_end(call)
         local.calls.compiling.append(InterruptedCall(event.id, call))
+        # Until the compilation ends, calls in it, such as a backend's, belong to no callable.
         local.hit = Call(local).setdefault
 
     def broke(self, report: str) -> None:
@@ -147,6 +148,7 @@ class CompiledCallables:
             if interrupted.compile_id == event.id
         ]
         if indices:
+            # Compilations after it began inside it, and have ended without a report.
             compiling[indices[-1]].call.resume()
             del compiling[indices[-1] :]
         call = self._local.current
@@ -192,7 +194,12 @@ class CompiledCallables:
             _add_cause(call, EagerCause(kind, reason, *key), rank)
 
     def _explain_miss(self, call: Call, code: Any) -> None:
-        """Uncount a miss. Dynamo is handling the frame, so the interpreter has not run it."""
+        """Uncount a miss of code that Dynamo is handling now: the interpreter has not run it.
+
+        Args:
+            call: the call in which the miss was counted, if it was.
+            code: the code of the frame, `None` if unknown.
+        """
         if call.misses and code is not None and torch_private.is_compiled_code(code):
             call.misses -= 1
 
@@ -210,12 +217,12 @@ class CompiledCallables:
 
         def entered() -> Any:
             caller = sys._getframe(1)
-            if caller.f_code.co_name != WRAPPER:
+            if caller.f_code.co_name != WRAPPER:  # torch calls `original` elsewhere too
                 return original()
             try:
                 variables = caller.f_locals
                 cleanups = variables.get("cleanups")
-                callee = by_id.get(id(variables.get("fn")))
+                callee = by_id.get(id(variables.get("fn")))  # `None` at its first call
                 outer = local.hit.__self__
                 if not outer.judged_at_end:  # then it is `last`, which this call reuses
                     self._judge_at_end(outer)
@@ -364,15 +371,22 @@ class CompiledCallables:
             thread.last.end()
 
     def _judge(self, call: Call, mode: EagerCause | None = None) -> None:
-        """Count a call if all of it, or a frame inside it, ran eagerly."""
+        """Count a call if all of it, or a frame inside it, ran eagerly.
+
+        Args:
+            call: the call, which has returned.
+            mode: see `_leave`.
+        """
         callee = call.callee
         if callee is None:
             return
         cause = NO_OPS_EARLIER if self._reasons.skips(call) else None
         if call.served:
+            # Only a frame inside it may have run eagerly.
             cause = cause or call.partial_cause
             cause = cause or (mode or explain_partial() if call.misses else None)
         elif cause is None or not call.cause_rank:
+            # All of it ran eagerly. A cause about all code says more than `NO_OPS_EARLIER`.
             cause = call.cause or cause
             cause = cause or self._reasons.explain_uncompiled(callee, missed=call.misses > 0)
         if cause is not None:
@@ -406,6 +420,7 @@ class CompiledCallables:
         self._references.pop(key, None)
 
     def _drop_ended_threads(self) -> None:
+        """Judge the last calls of threads that have ended, and forget the threads."""
         for thread in list(self._threads):
             if thread.alive() is None:
                 self._judge_last(thread)

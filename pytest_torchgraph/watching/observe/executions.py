@@ -73,6 +73,7 @@ _captures: weakref.WeakKeyDictionary[Any, CountedGraph] = weakref.WeakKeyDiction
 
 
 _numbers = count()
+"""Numbers of the captured backwards, for their names."""
 
 
 class Executions:
@@ -92,6 +93,7 @@ class Executions:
             call = self._attach(scope, name, graph)
             for function in _find_autograd_functions(call):
                 self._attach_backward(function, graph)
+        # Those that AOTAutograd made without Dynamo. `_attach_backward` skips the others.
         for function in torch_private.aot_autograd_functions():
             self._attach_backward(function, CountedGraph(f"aot{function._aot_id}"))
         self._counters += [(graph, counter) for counter, graph in list(_captures.items())]
@@ -123,7 +125,7 @@ class Executions:
         counter = counting(call)
         name = f"capture {next(_numbers)}"
         graph = CountedGraph(str(compile_id or "compiled autograd"), name=name)
-        _captures[counter] = graph
+        _captures[counter] = graph  # for later watches: `detach` does not remove the counter
         self._counters.append((graph, counter))
         return counter
 
@@ -144,6 +146,7 @@ class Executions:
         Args:
             before: an earlier result of `forward_runs`.
         """
+        # Counters may have been attached since, so `before` is shorter, and continues with zeros.
         earlier = chain(before, repeat(0))
         pairs = zip(self._counters, self.forward_runs(), earlier, strict=False)
         return {
@@ -161,11 +164,13 @@ class Executions:
         self._functions.clear()
 
     def _attach(self, scope: dict[str, Any], name: str, graph: CountedGraph) -> Any:
+        """Replace the global that calls a graph by a counter, and return the original."""
         call = scope[name]
         counter = scope[name] = counting(call)
         self._counters.append((graph, counter))
 
         def undo() -> None:
+            # A reset may have removed the global.
             if scope.get(name) is counter:
                 scope[name] = call
 
@@ -173,6 +178,12 @@ class Executions:
         return call
 
     def _attach_backward(self, function: Any, graph: CountedGraph) -> None:
+        """Count the calls of `backward` of an autograd function, unless they are counted already.
+
+        Args:
+            function: the autograd function that AOTAutograd made.
+            graph: the forward graph.
+        """
         if id(function) in self._functions:
             return
         self._functions.add(id(function))
@@ -212,6 +223,7 @@ def _find_autograd_functions(call: Any) -> list[Any]:
 
 
 def _location(code: CodeType | None) -> tuple[str, str, int]:
+    """Return function, file and first line of a code object, empty if unknown."""
     if code is None:
         return "", "", 0
     return original_name(code.co_name), code.co_filename, code.co_firstlineno

@@ -82,7 +82,7 @@ class State:
 
     def added(self, now: State, before: State) -> State:
         """Return these counts, and what was counted between two moments."""
-        counters: Counters = defaultdict(Counter, self.counters)
+        counters: Counters = defaultdict(Counter, self.counters)  # as torch's own counters
         for group, values in now.counters.items():
             earlier = before.counters.get(group, Counter())
             changes = {key: n - earlier[key] for key, n in values.items() if n != earlier[key]}
@@ -93,6 +93,7 @@ class State:
         for key, callee in now.callables.items():
             later = callee.since(before.callables.get(key))
             if later.entries:
+                # A new number: those of `now` begin at 0 each time the observers are installed.
                 callables[len(callables)] = later
         executed = self.executed + (now.executed - before.executed)
         compiled = self.compiled | (now.compiled - before.compiled)
@@ -218,9 +219,10 @@ class Hub:
         # (`compile_lock`) while it compiles.
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
+        # Reason of the last graph break in this compilation, in case Dynamo skips the frame.
         self._break_reason = ""
-        self._names: set[str] = set()
-        self._ending: set[int] = set()
+        self._names: set[str] = set()  # of the records that torch shall write
+        self._ending: set[int] = set()  # threads in which compiled autograd ends a capture
         # Of all watches, because a guard may belong to a compilation in an earlier watch. The keys
         # are addresses of torch's compile ids, which are kept, because equal ids return after a
         # reset.
@@ -303,16 +305,22 @@ class Hub:
         self._names.update(NAMES if with_graphs else NAMES_WITHOUT_GRAPHS)
 
     def _state(self) -> State:
+        """Return copies of all counts as they are now."""
         counters = {
             group: Counter(values) for group, values in torch_private.get("counters").items()
         }
         executed = self._executions.counts()
-        names = frozenset(graph.name for graph in executed)
-        return State(executed, counters, self._callables.table(), names)
+        return State(
+            executed,
+            counters,
+            self._callables.table(),
+            compiled=frozenset(graph.name for graph in executed),
+        )
 
     # -- observers -------------------------------------------------------------------------------
 
     def _install(self) -> None:
+        """Install all observers. `self._installed` removes them."""
         torch_private.leave_alone(*SKIPPED_BY_DYNAMO)
         self._callables = CompiledCallables(self._executions, self._failed)
         with contextlib.ExitStack() as stack:
@@ -365,28 +373,51 @@ class Hub:
 
     @report_errors
     def _record(self, metadata: dict[str, Any], payload: str) -> None:
+        """Pass a record of torch's trace to the recorders, and then to the other observers."""
         event = read_event(metadata, payload)
         if event is None:
             return
+        event = self._with_live_facts(event)
+        self._publish(event)
+        match event:
+            case GraphBreakEvent():
+                self._callables.broke(event.report)
+            case CompilationStarted():
+                self._callables.started(event)
+            case CompilationFinished():
+                # torch writes the metrics before the compiled code first runs, so its first run is
+                # counted.
+                has_graph = self._executions.attach_new(event)
+                self._callables.finished(event, has_graph=has_graph)
+
+    def _with_live_facts(self, event: Event) -> Event:
+        """Return an event with what its record lacks, read from torch while it writes the record.
+
+        Also keep what a later event needs: the reason of a graph break, and fixed sizes.
+        """
         match event:
             case GraphBreakEvent():
                 hand_over = HAND_OVER in event.report and torch_private.compiled_autograd_is_on()
                 event = replace(
                     event, hand_over=hand_over, stack=tuple(self._stack), module=self._module
                 )
-                self._stack, self._module = [], ""
+                self._stack, self._module = [], ""  # of this break only
                 # Without the line that torch 2.10 puts before the reason.
                 self._break_reason = re.sub(
                     r"(?s)^.*?Graph Break Reason: ([^\n]*:\n\n)?", "", event.report
                 )
             case GraphPrinted() if event.stage == "dynamo":
-                files, env = torch_private.traced_files(), torch_private.shape_env()
-                event = replace(event, files=files, shape_env=env)
+                event = replace(
+                    event,
+                    files=torch_private.traced_files(),
+                    shape_env=torch_private.shape_env(),
+                )
             case GuardsFailed():
                 miss = torch_private.cache_miss()
                 event = replace(
                     event,
                     observations=tuple(observe_guard(reason, miss) for reason in event.reasons),
+                    # The sizes that earlier compilations of this code have fixed.
                     fixed={
                         str(entry.compile_id): self._fixed[id(entry.compile_id)][1]
                         for entry in (miss.entries if miss is not None else ())
@@ -394,9 +425,10 @@ class Hub:
                     },
                 )
             case SizeFixed():
-                lines = tuple(GuardLine(*line) for line in torch_private.traced_lines())
-                event = replace(event, stack=lines)
-                compile_id = torch_private.get("compile_id")()
+                event = replace(
+                    event, stack=tuple(GuardLine(*line) for line in torch_private.traced_lines())
+                )
+                compile_id = torch_private.get("compile_id")()  # the object, which an entry has too
                 sizes = self._fixed.setdefault(id(compile_id), (compile_id, {}))[1]
                 sizes.update(dict.fromkeys(event.sources, event))
             case CompilationStarted():
@@ -414,24 +446,17 @@ class Hub:
                 if event.lowered:
                     event = replace(event, cache_off=torch_private.caches_switched_off())
                 event = event if event.file else _add_code(event)
+                # Dynamo gave the frame up at a graph break, and reports a success.
                 if self._break_reason and not event.failure and torch_private.gave_up_frame():
                     event = replace(event, failure="SkipFrame", reason=self._break_reason)
             case CacheEvent():
                 self._install_unsaved_observer()
                 event = _add_lookup_facts(event)
-        self._publish(event)
-        match event:
-            case GraphBreakEvent():
-                self._callables.broke(event.report)
-            case CompilationStarted():
-                self._callables.started(event)
-            case CompilationFinished():
-                # torch writes the metrics before the compiled code first runs, so its first run is
-                # counted.
-                has_graph = self._executions.attach_new(event)
-                self._callables.finished(event, has_graph=has_graph)
+        return event
 
     def _publish(self, event: Event) -> None:
+        """Pass an event to every open recorder, unless it is about code of torch's own."""
+        # While compiled autograd ends a capture, outside the captured backward.
         if event.id and event.id.autograd is None and threading.get_ident() in self._ending:
             # torch 2.14 compiles functions of `inspect` there, which have no graph.
             code = torch_private.code_being_compiled()
@@ -442,6 +467,7 @@ class Hub:
 
     @report_errors
     def _skipped(self, reason: str, frame: Any) -> None:
+        """Record a frame that Dynamo leaves to the interpreter."""
         self._callables.skipped(reason, frame)
         code = frame.f_code
         # The only frames that Dynamo gives up without a compile id, so its trace omits them.
@@ -478,13 +504,16 @@ class Hub:
 
     @report_errors
     def _record_unsaved(self, compile_id: Any, backward: bool) -> None:
+        """Record compiled code that AOTAutograd does not save, because a graph has no op."""
         id = None
         if compile_id is not None:
-            frame, number = compile_id.frame_id, compile_id.frame_compile_id
-            id = CompileId(compile_id.compiled_autograd_id, frame, number)
+            id = CompileId(
+                compile_id.compiled_autograd_id, compile_id.frame_id, compile_id.frame_compile_id
+            )
         self._publish(CacheEvent(id, 0, "aot", "unsaved", backward))
 
     def _count_capture(self, number: int, call: Any) -> Any:
+        """Return a captured backward with a counter of its runs."""
         try:
             return self._executions.capture(CompileId(number), call)
         except Exception as error:  # our error must not end the user's backward

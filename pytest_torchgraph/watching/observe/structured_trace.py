@@ -259,7 +259,6 @@ STAGES = {
     "inductor_post_grad_graph": "post_grad",
 }
 """`GraphPrinted.stage` for each record that holds a printed graph."""
-_UNKNOWN_LINE = 0
 HAND_OVER = "Unsupported Tensor.backward() call"
 """Kind of the graph break at which compiled autograd, if enabled, takes over the backward."""
 
@@ -307,6 +306,7 @@ def read_event(metadata: Mapping[str, Any], payload: str) -> Event | None:
     name = name_of(metadata)
     if not name:
         return None
+    # An artifact's name is no key of the record. Under its own name, a record may have no fields.
     fields = metadata.get(name) or metadata.get("artifact") or {}
     attempt = metadata.get("attempt")
     attempt = attempt if isinstance(attempt, int) else 0
@@ -314,9 +314,11 @@ def read_event(metadata: Mapping[str, Any], payload: str) -> Event | None:
 
 
 def _id(metadata: Mapping[str, Any]) -> CompileId | None:
+    """Return the compile id of a record, `None` if it names none."""
     numbers = [
         metadata.get(name) for name in ("compiled_autograd_id", "frame_id", "frame_compile_id")
     ]
+    # A damaged log may have anything here. (A bool is an int to `isinstance`.)
     if any(type(number) not in (int, NoneType) for number in numbers):
         raise TypeError(f"compile id {numbers}")
     compile_id = CompileId(*numbers)
@@ -328,6 +330,7 @@ _REPEATED = "WON'T CONVERT"
 """Prefix of a report of a failed backend that contains only a traceback. The graph break that makes
 its code run eagerly has its own report, which follows."""
 _Reader = Callable[[_TraceRecord], Event | None]
+"""Returns the event for a record, `None` if it is not used."""
 
 
 def _printed(stage: str) -> _Reader:
@@ -335,9 +338,10 @@ def _printed(stage: str) -> _Reader:
 
 
 def _started(record: _TraceRecord) -> Event:
+    """Return that Dynamo began to trace a frame. Releases of torch place the stack differently."""
     stack = record.metadata.get("stack") or record.fields.get("stack") or [{}]
-    frame = stack[-1]
-    function, line = str(frame.get("name", "")), int(frame.get("line", _UNKNOWN_LINE))
+    frame = stack[-1]  # the frame that Dynamo traces
+    function, line = str(frame.get("name", "")), int(frame.get("line", 0))
     file = frame.get("filename")
     # torch interns file names: a number that an earlier record explains.
     file = file if isinstance(file, str) else ""
@@ -351,6 +355,7 @@ def _broke(record: _TraceRecord) -> Event | None:
 
 
 def _line(frame: Mapping[str, Any]) -> GuardLine:
+    """Return a frame in a record as a line of code."""
     code = str(frame.get("loc") or "").strip()
     return GuardLine(str(frame["filename"]), frame.get("line") or 0, str(frame["name"]), code)
 
@@ -365,21 +370,26 @@ def _reasons(payload: str) -> tuple[str, ...]:
 
 
 def _finished(record: _TraceRecord) -> Event:
+    # A field that torch does not know is missing or null.
     fields = record.fields
+
+    def text(name: str) -> str:
+        return str(fields.get(name) or "")
+
     return CompilationFinished(
         record.id,
         record.attempt,
-        str(fields.get("co_name") or ""),
-        str(fields.get("co_filename") or ""),
-        int(fields.get("co_firstlineno") or _UNKNOWN_LINE),
-        str(fields.get("fail_type") or ""),
-        str(fields.get("fail_reason") or ""),
-        str(fields.get("fail_user_frame_filename") or ""),
-        int(fields.get("fail_user_frame_lineno") or _UNKNOWN_LINE),
-        str(fields.get("cudagraph_skip_reason") or ""),
-        int(fields.get("graph_op_count") or 0),
-        float(fields.get("entire_frame_compile_time_s") or 0),
-        bool(fields.get("inductor_cumulative_compile_time_us")),
+        function=text("co_name"),
+        file=text("co_filename"),
+        line=int(fields.get("co_firstlineno") or 0),
+        failure=text("fail_type"),
+        reason=text("fail_reason"),
+        failed_file=text("fail_user_frame_filename"),
+        failed_line=int(fields.get("fail_user_frame_lineno") or 0),
+        cudagraphs=text("cudagraph_skip_reason"),
+        ops=int(fields.get("graph_op_count") or 0),
+        seconds=float(fields.get("entire_frame_compile_time_s") or 0),
+        lowered=bool(fields.get("inductor_cumulative_compile_time_us")),
     )
 
 
@@ -390,6 +400,8 @@ def _backward_finished(record: _TraceRecord) -> Event | None:
 
 
 def _looked_up(cache: Any, state: Any) -> _Reader:
+    """Return the reader of a lookup; see `CacheEvent` for `cache` and `state`."""
+
     def reader(record: _TraceRecord) -> Event:
         fields = json.loads(record.payload or "{}")
         return CacheEvent(
@@ -406,6 +418,7 @@ def _looked_up(cache: Any, state: Any) -> _Reader:
 
 
 def _not_pickled(record: _TraceRecord) -> Event:
+    """Return a bypass: torch looked the graph up, but can never save what it compiled."""
     fields = json.loads(record.payload or "{}")
     reason = f"cannot be saved: {fields.get('error')}"
     field = fields.get("field")
@@ -414,6 +427,7 @@ def _not_pickled(record: _TraceRecord) -> Event:
 
 
 _CACHES = {"aotautograd_cache": "aot", "fx_graph_cache": "inductor"}
+"""`CacheEvent.cache` by the prefix of torch's records about a cache."""
 
 _READERS: dict[str, _Reader] = {
     **{name: _printed(stage) for name, stage in STAGES.items()},
@@ -442,6 +456,7 @@ _READERS: dict[str, _Reader] = {
     },
     "aotautograd_cache_pickle_failure": _not_pickled,
 }
+"""The reader of each record, by torch's name of the record."""
 
 NAMES = frozenset(_READERS)
 """Records that `read_event` turns into events. torch need not write any others."""
