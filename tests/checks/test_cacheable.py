@@ -56,21 +56,21 @@ def square_input() -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("target", "op", "code", "hint"),
+    ("target", "op", "code", "hint", "via"),
     [
         pytest.param(
             autocast_inside,
             "_enter_autocast",
             "(x @ x).sin()",
             "torch 2.14",
+            "aot",
             marks=pytest.mark.skipif(CASTS_CACHED, reason="cached by this torch"),
         ),
-        (with_opaque, "opaque", "opaque(x)", "unsafe_marked_cacheable_functions"),
-        (branch, "cond", "torch.cond", "no release of torch caches"),
+        (with_opaque, "opaque", "opaque(x)", "unsafe_marked_cacheable_functions", "dynamo"),
+        (branch, "cond", "torch.cond", "no release of torch caches", "aot"),
     ],
     ids=["autocast", "allow_in_graph", "cond"],
 )
-@pytest.mark.parametrize("via", ["aot", "dynamo"])
 def test_refused_op_is_named_with_line_and_hint(
     target: Callable[..., Any], op: str, code: str, hint: str, via: str
 ) -> None:

@@ -100,16 +100,15 @@ def test_target_compiled_with_a_custom_backend_is_refused(kind: str) -> None:
         assert "graph_capture.steady(target, (x,), (x,)).assert_matches_eager()" in str(error.value)
 
 
-PARTITIONED = "aot_eager_decomp_partition"
-
-
 @pytest.mark.parametrize(
     ("kind", "backend"),
-    [*((kind, PARTITIONED) for kind in TARGETS), ("module", "eager"), ("module", "aot_eager")],
+    [
+        ("module", "aot_eager"),
+        ("submodule.compile", "eager"),
+        ("closure after a break", "aot_eager_decomp_partition"),
+    ],
 )
 def test_backend_that_computes_as_the_capture_is_compared(kind: str, backend: str) -> None:
-    if kind == "function of torch":
-        skip_before("2.11", "Dynamo compiles nothing of a function of torch")
     target = TARGETS[kind](backend=backend)
     capture(target, torch.rand(2, 4), via="dynamo").assert_matches_eager()
 
