@@ -332,12 +332,9 @@ class Bomb:
 DAMAGES = (
     (b"Symbol('s", b"Symbol((('s"),
     (b'"device": {"type": "cpu"', b'"device": {"type": "nothing"'),
-    (b'"target": "torch.ops.aten.linear.default"', b'"target": 7'),
     (b'"as_tensor": {"name": "linear"}', b'"as_tensor": {"name": "nope"}'),
     (b"Symbol('s", b"__import__('os').system('s"),
     (b'"dtype": 7', b'"dtype": 99'),
-    (b'"fqn": ""', b'"fqn": "other"'),
-    (b'"nodes": [', b'"nodes": [[[['),
 )
 
 

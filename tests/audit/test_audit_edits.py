@@ -63,11 +63,8 @@ TOGETHER = (
         *("compiled and never called", "torch.compile removed"),
         "shared code that compiles nothing",
     ),
-    ("an op with a break of its own", "a break in a shared helper"),
-    ("a call of logging", "a limit lowered"),
-    ("try around a break", "stance eager_on_recompile"),
-    ("random numbers of Python",),
-    ("a limit lowered for the suite",),
+    ("a break in a shared helper", "a limit lowered"),
+    ("stance eager_on_recompile",),
 )
 """Edits that do not hide each other. What stays for later tests is the last of its suite."""
 

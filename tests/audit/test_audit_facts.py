@@ -334,13 +334,6 @@ def test_summary_names_the_reason_of_a_recompile() -> None:
     assert "   1 test  recompiled: net.py:3 in forward: self.calls: was 0, is 1  test_net" in lines
 
 
-def test_summary_merges_a_cause_whose_line_moved() -> None:
-    moved = Cause("break", "net.py", "forward", "data-dependent", "print(7)", 9)
-    facts_by_test = {"a": of(break_at(7)), "b": of(moved)}
-    lines = list(summary_lines(facts_by_test, 2))
-    assert sum("graph break at" in line for line in lines) == 1
-
-
 def test_tests_that_compile_nothing_come_first() -> None:
     nothing = Cause("nothing", "", "", NO_OPS, "", 0)
     facts_by_test = {f"test_{n}": of(break_at(7)) for n in range(9)}
