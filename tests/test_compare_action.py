@@ -233,20 +233,16 @@ def test_comment_is_created_and_then_replaced(job: Job, github: GitHub) -> None:
     assert job.status == "0"
 
 
-def test_the_checkout_is_afterwards_as_it_was(job: Job) -> None:
-    job.use()
+def test_the_checkout_is_afterwards_as_it_was(job: Job, github: GitHub) -> None:
+    summary, _ = job.use()
+    assert "**1 cause in 1 of 1 test**" in summary
+    assert github.asked == [], "there is no token"
     assert (job.path / "net" / "op.txt").read_text() == "gelu"
     assert job.git("symbolic-ref", "--short", "HEAD") == "main"
     job.git("checkout", "-q", "--detach")
     head = job.git("rev-parse", "HEAD")
     job.use()
     assert job.git("rev-parse", "HEAD") == head
-
-
-def test_without_a_token_there_is_only_the_summary(job: Job, github: GitHub) -> None:
-    summary, _ = job.use()
-    assert "**1 cause in 1 of 1 test**" in summary
-    assert github.asked == []
 
 
 def test_comment_is_found_on_the_second_page(job: Job, github: GitHub) -> None:

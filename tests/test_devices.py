@@ -453,8 +453,6 @@ def stored(pytester: pytest.Pytester, run: Run) -> Run:
         ("--torchgraph-prune",),
         ("--torchgraph-update", "--torchgraph-prune"),
         ("--torchgraph-devices=cpu", "--torchgraph-update"),
-        ("--torchgraph-devices=cpu", "--torchgraph-prune"),
-        ("--torchgraph-update", "-k", "step"),
         ("--torchgraph-update", "-m", "not torchgraph_devices"),
         ("--torchgraph-update", "--torchgraph-prune", "-p", "xdist", "-n2"),
     ],

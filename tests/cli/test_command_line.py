@@ -294,7 +294,7 @@ def test_git_shows_and_compares_with_it(git: Callable[..., str]) -> None:
 
 
 @pytest.mark.slow("each case runs five processes", unless=["argparse"])
-@pytest.mark.parametrize("module", ["argparse", "json", "pytest", "pytest_torchgraph/__init__"])
+@pytest.mark.parametrize("module", ["argparse", "pytest_torchgraph/__init__"])
 def test_code_of_the_checkout_does_not_run(
     git: Callable[..., str], files: Path, module: str
 ) -> None:

@@ -116,7 +116,6 @@ def test_options_apply_to_one_comparison_or_in_advance(pytester: pytest.Pytester
     [
         ("graph() == graph_snapshot(detail='most')", "ValueError: detail must be one of ops, data"),
         ("graph() == graph_snapshot(name='')", "ValueError: name must be a non-empty str"),
-        ("graph() == graph_snapshot(name=3)", "ValueError: name must be a non-empty str"),
         ("graph() == graph_snapshot(exclude=3)", "TypeError: * unexpected keyword argument"),
         ("{} == graph_snapshot", "TypeError: graph_snapshot cannot compare a dict: pass a capture"),
         (
@@ -241,27 +240,6 @@ def test_snapshot_with_less_detail_must_be_updated(project: Run, stored: Path) -
     ]
     project("--torchgraph-update").assert_outcomes(passed=1)
     assert "detail" not in stored.read_text()
-
-
-@pytest.mark.slow("a run of pytest of its own")
-def test_update_stores_the_requested_detail(
-    pytester: pytest.Pytester, project: Run, stored: Path
-) -> None:
-    pytester.makepyfile(
-        test_net="""
-        from graphs import graph
-
-        def test_step(graph_snapshot):
-            assert graph() == graph_snapshot(detail="ops")
-        """
-    )
-    project().assert_outcomes(passed=1)
-    project("--torchgraph-update").stdout.fnmatch_lines(
-        ["updated  *test_step.tgraph: detail 'ops', was 'dataflow'"]
-    )
-    assert "detail ops" in stored.read_text()
-    project().assert_outcomes(passed=1)
-    project(OP="gelu").assert_outcomes(failed=1)
 
 
 def test_exceptions_of_comparisons_are_freed(pytester: pytest.Pytester, run: Run) -> None:

@@ -19,17 +19,8 @@ LOOPS = {
         for op in ("mm", "relu"):
             assert graph(op) == graph_snapshot
     """,
-    "while": """
-        ops = ["mm", "relu"]
-        while ops:
-            assert graph_snapshot == graph(ops.pop())
-    """,
     "all": """
         assert all([graph(op) == graph_snapshot for op in ("mm", "relu")])
-    """,
-    "other details": """
-        for detail in ("ops", "full"):
-            assert graph("mm") == graph_snapshot(detail=detail)
     """,
     "a function called in a loop": """
         def check(op):

@@ -97,14 +97,6 @@ def test_keys_lead_through_the_findings_of_several_differences(
     assert page.evaluate("location.hash").endswith("&finding=1")
 
 
-@pytest.mark.slow("runs pytest in a new process")
-def test_browser_history_skips_items_passed_by_keys(page: Any) -> None:
-    for _ in range(3):
-        page.keyboard.press("j")
-    page.go_back()
-    assert heading(page) == "1 cause in 2 tests"
-
-
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_keys_lead_to_the_list_and_to_the_search(page: Any) -> None:
     page.keyboard.press("j")
@@ -203,14 +195,6 @@ def test_print_has_an_address_and_a_limit(
     assert page.locator(".printed").count() == 50
     assert "10 more tests failed" in page.locator("main").inner_text()
     assert heading(page) == "60 failed tests"
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_pdf_has_a_page_for_each_test(page: Any) -> None:
-    page.evaluate("showPrint()")
-    page.locator(".printed").nth(1).wait_for()
-    pdf = page.pdf(format="A4")
-    assert 3 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") <= 6
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")

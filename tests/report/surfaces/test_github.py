@@ -317,7 +317,7 @@ def said(result: pytest.RunResult) -> list[str]:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-@pytest.mark.parametrize("how", [("-q",), ("-v", "-p", "xdist", "-n2"), ("-qq", "--no-summary")])
+@pytest.mark.parametrize("how", [("-v", "-p", "xdist", "-n2"), ("-qq", "--no-summary")])
 def test_step_has_annotations_and_a_summary(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str], how: tuple[str, ...]
 ) -> None:
