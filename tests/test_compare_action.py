@@ -199,16 +199,20 @@ class Job:
         return summary.partition("\n")[2], log
 
 
-@pytest.fixture
-def job(tmp_path: Path, github: GitHub) -> Job:
+def with_checkout(path: Path, github: GitHub) -> Job:
     """Return a job whose checkout has the edit of a pull request."""
-    job = Job(tmp_path, github)
+    job = Job(path, github)
     for name in ("net", "temp"):
-        (tmp_path / name).mkdir()
+        (path / name).mkdir()
     job.git("init", "-q", "-b", "main")
     job.commit({"suite.py": SUITE, "op.txt": "relu"})
     job.commit({"op.txt": "gelu"})
     return job
+
+
+@pytest.fixture
+def job(tmp_path: Path, github: GitHub) -> Job:
+    return with_checkout(tmp_path, github)
 
 
 def other(number: int, body: str = "LGTM", kind: str = "User") -> dict[str, Any]:
@@ -319,12 +323,19 @@ def test_missing_base_fails_and_says_how_to_check_out(job: Job) -> None:
 # -- runs of another job, which ran a stranger's code ----------------------------------------------
 
 
-@pytest.fixture
-def downloaded(job: Job) -> Job:
-    """Return a job without a checkout, with the runs of another job."""
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    job = with_checkout(tmp_path_factory.mktemp("job"), GitHub())
     job.use()
-    shutil.rmtree(job.path / "net")
-    (job.path / "net").mkdir()
+    return job.runs
+
+
+@pytest.fixture
+def downloaded(tmp_path: Path, github: GitHub, runs: Path) -> Job:
+    """Return a job without a checkout, with the runs of another job."""
+    job = Job(tmp_path, github)
+    (tmp_path / "net").mkdir()
+    shutil.copytree(runs, job.runs)
     return job
 
 

@@ -210,7 +210,7 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
     ),
     "hidden state in the backward": ("aot", lambda: uses_stateful, HIDDEN, ""),
     "undeclared write": (
-        "inductor",
+        "aot",
         lambda: uses_sneaky,
         WRITES,
         here("uses_sneaky", "doubled = sneaky(z)"),
@@ -326,7 +326,7 @@ def uses_stateful(x: Tensor) -> Tensor:
 def uses_sneaky(x: Tensor) -> Tensor:
     z = x * 1.5
     doubled = sneaky(z)
-    return doubled + z.sin()  # type: ignore[no-any-return]
+    return doubled + z.sin() * (1 if torch.compiler.is_compiling() else 2)  # type: ignore[no-any-return]
 
 
 class SneakyModel(nn.Module):
@@ -369,6 +369,7 @@ def message(target: Any, via: str, *, grad: bool = False) -> str:
     return str(failure.value)
 
 
+@pytest.mark.slow("compiles with inductor", only=["undeclared write in the backward"])
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_cause_is_named_with_its_line(name: str) -> None:
     via, make, sentence, line = PLANTED[name]

@@ -200,15 +200,6 @@ def test_error_in_the_difference_changes_nothing_else(
     assert "accept:  pytest test_net.py::test_step --torchgraph-update" in lines
 
 
-def test_pictures_are_written_to_the_artifact_directory_of_the_ini_file(
-    pytester: pytest.Pytester, project: Run
-) -> None:
-    pytester.makeini("[pytest]\ntorchgraph_artifacts = out/pictures")
-    drawn = picture(pytester, section(project(OP="gelu")))
-    assert drawn.parent == pytester.path / "out" / "pictures"
-    assert "<svg" in drawn.read_text()
-
-
 def test_uncreatable_artifact_directory_changes_nothing_else(
     pytester: pytest.Pytester, project: Run
 ) -> None:
@@ -244,7 +235,7 @@ def test_junit_and_html_reports_have_the_difference_and_the_picture(
     assert "svg" in page.partition("test_net.py::test_step")[2]
 
 
-def test_artifact_directory_has_expected_and_actual_graphs(
+def test_artifact_directory_of_the_ini_file_has_expected_and_actual_graphs(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(
@@ -260,10 +251,11 @@ def test_artifact_directory_has_expected_and_actual_graphs(
             assert graph() == graph_snapshot
         """
     )
+    pytester.makeini("[pytest]\ntorchgraph_artifacts = out/pictures")
     run("--torchgraph-update", "-k", "step").assert_outcomes(passed=2, deselected=1)
     stored = next((pytester.path / "__snapshots__/test_net").glob("*a].tgraph")).read_text()
-    run("--torchgraph-artifacts=out", OP="relu tanh").assert_outcomes(failed=3)
-    out = pytester.path / "out"
+    run(OP="relu tanh").assert_outcomes(failed=3)
+    out = pytester.path / "out" / "pictures"
     for suffix, count in {"expected.tgraph": 2, "received.tgraph": 3, "diff": 2, "svg": 2}.items():
         assert len(list(out.glob(f"*.{suffix}"))) == count, suffix
     (expected,) = out.glob("*[[]a[]]*.expected.tgraph")

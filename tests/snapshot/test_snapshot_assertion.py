@@ -118,10 +118,6 @@ def test_options_apply_to_one_comparison_or_in_advance(pytester: pytest.Pytester
         ("graph() == graph_snapshot(name='')", "ValueError: name must be a non-empty str"),
         ("graph() == graph_snapshot(exclude=3)", "TypeError: * unexpected keyword argument"),
         ("{} == graph_snapshot", "TypeError: graph_snapshot cannot compare a dict: pass a capture"),
-        (
-            "Capture() == graph_snapshot",
-            "AssertionError: nothing to compare: the capture has no graph",
-        ),
     ],
 )
 def test_wrong_use_of_graph_snapshot_raises_at_its_line(
@@ -129,7 +125,7 @@ def test_wrong_use_of_graph_snapshot_raises_at_its_line(
 ) -> None:
     pytester.makepyfile(
         test_net=f"""
-        from graphs import Capture, graph
+        from graphs import graph
 
         def test_step(graph_snapshot):
             assert {expression}
@@ -145,10 +141,7 @@ def test_wrong_use_of_graph_snapshot_raises_at_its_line(
 
 BROKEN = {
     "empty": ("", "1:1: not a graph*"),
-    "truncated": ("torchgraph 1\n\nforward @ fx {\n  %x = input\n", "5:1: *"),
     "merge": ("torchgraph 1\n<<<<<<< HEAD\n", "2:1: merge conflict at '<<<<<<< HEAD': *"),
-    "newer": ("torchgraph 5\n\nforward {\n}\n", "1:*: version 5 is not supported, only 1 to 4: *"),
-    "binary": ("torchgraph 1\n\nforward {\n  \udcff", "4:3: a byte that is not UTF-8*"),
     "nothing": ("torchgraph 1\n", "*: the file contains no graph*"),
 }
 
@@ -168,7 +161,7 @@ def test_broken_snapshot_is_an_error_with_place_and_remedy(
     result.stdout.fnmatch_lines(
         [f"E       pytest_torchgraph.errors.GraphFormatError: {path}:{problem}--torchgraph-update"]
     )
-    if case not in ("newer", "merge"):
+    if case != "merge":
         result.stdout.fnmatch_lines(["E *restore the file from version control, or store*"])
     assert stored.read_bytes() == broken
     result = project("--torchgraph-update")

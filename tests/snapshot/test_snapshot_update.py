@@ -274,6 +274,9 @@ def test_update_of_many_files_reports_counts_and_causes(
         "updated  14 files (-v lists them)",
         "unchanged  __snapshots__/test_net/test_same.tgraph",
     ]
+    one = run("--torchgraph-update", "-k", "test_net and 3")
+    assert causes(one) == []
+    assert [line.split(": ")[-1] for line in listed(one)] == ["aten.relu -> aten.gelu in layer.7"]
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -293,14 +296,6 @@ def test_edit_cost_is_reported_per_test_per_run_and_by_the_update(
     update = run("-k", "test_net and (3 or 4)", "--torchgraph-update", OP="exp", SAVE="1")
     (costs,) = [line for line in causes(update) if line.startswith("    costs   ")]
     assert costs.endswith("+256 B saved in all")
-
-
-def test_update_of_one_file_is_one_line(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_net=SUITE_WIDE)
-    run("--torchgraph-update")
-    one = run("--torchgraph-update", "-k", "test_net and 3", OP="relu")
-    assert causes(one) == []
-    assert [line.split(": ")[-1] for line in listed(one)] == ["aten.gelu -> aten.relu in layer.7"]
 
 
 @pytest.mark.slow("runs pytest several times")

@@ -405,7 +405,6 @@ def ranks(*texts: str) -> str:
     return f"{head}{mesh}{''.join(parts)}"
 
 
-UNLINKED = broken(1).partition("\nlinks")[0]
 TWICE = returned().replace("inference {", "inference × 2 {")
 PARTS = {
     "value of one constant": (

@@ -113,14 +113,10 @@ def test_keys_lead_to_the_list_and_to_the_search(page: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_keys_with_a_modifier_are_the_browsers(page: Any) -> None:
-    page.keyboard.press("Control+j")
+def test_help_lists_every_key(page: Any) -> None:
+    page.keyboard.press("Control+j")  # the browser's own
     page.keyboard.press("Alt+j")
     assert heading(page) == "1 cause in 2 tests"
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_help_lists_every_key(page: Any) -> None:
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keys")
     assert "next and previous test" in dialog.inner_text()
@@ -198,18 +194,14 @@ def test_print_has_an_address_and_a_limit(
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_finding_keys_wait_for_the_loading_test(page: Any) -> None:
+def test_finding_keys_and_the_print_view_wait_for_the_loading_test(page: Any) -> None:
     """While a test is still loading, the keys must not use the findings of the previous test."""
     page.keyboard.press("j")
     settled(page)
     page.evaluate("() => { select(2); ACTIONS.n(); }")
     assert heading(page) == "failed test_a.py::test_2"
     assert page.evaluate("location.hash") == "#test=test_a.py::test_2"
-
-
-@pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_abandoned_print_view_is_not_opened(page: Any) -> None:
-    page.evaluate("() => { const asked = showPrint(); select(1); return asked; }")
+    page.evaluate("() => { const asked = showPrint(); select(1); return asked; }")  # abandoned
     assert heading(page) == "passed test_a.py::test_1"
     assert page.evaluate("location.hash") == "#test=test_a.py::test_1"
 

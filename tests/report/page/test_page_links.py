@@ -180,20 +180,16 @@ CHOOSE = """(hash) => {
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_selection_during_navigation_takes_precedence(open_at: Any) -> None:
+def test_link_is_followed_in_a_loading_test_unless_another_is_selected(open_at: Any) -> None:
+    page = open_at()
+    page.evaluate("(hash) => { select(1); return follow(hash); }", f"#test={quote(ODD)}&finding=2")
+    assert page.get_by_role("alert").count() == 0
+    assert "added in" in page.locator('.findings [aria-current="true"]').inner_text()
     page = open_at()
     page.evaluate(CHOOSE, f"#test={quote(ODD)}&finding=2")
     assert heading(page) == "passed test_a.py::test_first"
     assert hash_of(page) == "#test=test_a.py::test_first"
     assert page.get_by_role("alert").count() == 0
-
-
-@pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_link_is_followed_in_a_loading_test(open_at: Any) -> None:
-    page = open_at()
-    page.evaluate("(hash) => { select(1); return follow(hash); }", f"#test={quote(ODD)}&finding=2")
-    assert page.get_by_role("alert").count() == 0
-    assert "added in" in page.locator('.findings [aria-current="true"]').inner_text()
 
 
 def listed(page: Any) -> list[str]:

@@ -68,7 +68,7 @@ def compared(opened: Any, tmp_path: Path) -> Any:
     return page
 
 
-def test_modules_fold_and_say_what_they_cost(shown: Any) -> None:
+def test_modules_fold_and_say_what_they_cost_and_save(shown: Any) -> None:
     page = shown(trained())
     assert rows(page)[0] == "▸ inputs 7 inputs"
     layers = named(page, "layers").first
@@ -85,10 +85,7 @@ def test_modules_fold_and_say_what_they_cost(shown: Any) -> None:
     assert "100.0 %" in layers.inner_text()
     page.get_by_label("cost:").select_option("")
     assert page.locator(".outline .bar").count() == 0
-
-
-def test_saved_values_are_marked_and_listed(shown: Any) -> None:
-    page = shown(trained())
+    page.get_by_label("cost:").select_option("flops")
     page.get_by_role("checkbox", name="saved for backward").check()
     assert rows(page) == [f"● layers.{n}/mm aten.mm.default f32[2, 8] 16.7 %" for n in range(3)]
     assert page.locator(".outline .kept").first.get_attribute("title") == "64 B saved for backward"

@@ -167,19 +167,11 @@ def test_path_from_a_node_to_the_loss_is_marked_and_listed(page: Any) -> None:
     (clear,) = panes(page, CLEAR)
     assert "~ aten.gelu → aten.relu" in clear
 
-
-@pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_node_needed_only_by_an_effect_is_reported(page: Any) -> None:
     panel = path(page, "mean")
     panel.get_by_role("button", name="path to the loss").click()
     message = "No output of this graph needs it, but it leads to an effect, write: mutates"
     assert message in panel.inner_text()
-
-
-@pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_removed_node_has_no_path(page: Any) -> None:
-    """The page does not contain the rest of the old graph."""
-    panel = path(page, "layers.4/dropout")
+    panel = path(page, "layers.4/dropout")  # the page does not contain the rest of the old graph
     assert panel.get_by_role("button", name="path").count() == 0
     assert "is not in this picture" in panel.inner_text()
 
