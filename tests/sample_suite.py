@@ -515,18 +515,26 @@ REGRESSIONS = (
 )
 
 IMPROVEMENTS = (
-    Edit("a known break is gone", "net.py", '    print("reported")\n', "    x = x * 2\n"),
+    Edit(
+        "a known break is gone",
+        "net.py",
+        '    print("reported")\n',
+        "    x = x * 2\n",
+        says="no longer occurs: break | net.py",
+    ),
     Edit(
         "a recompile is gone",
         "test_own.py",
         "    for how in (True, False):\n",
         "    for how in (True, True):\n",
+        says="no longer occurs: recompile | ",
     ),
     Edit(
         "a test that compiled nothing",
         "net.py",
         "    return tuple(x.shape)\n",
         "    x = x + 1\n    return tuple(x.shape)\n",
+        says="compiles graphs now",
     ),
-    Edit("more ops", "net.py", COS, COS + "    y = y.tan()\n"),
+    Edit("more ops", "net.py", COS, COS + "    y = y.tan()\n", says="more ops compiled: "),
 )

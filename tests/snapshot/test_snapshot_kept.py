@@ -125,7 +125,7 @@ def graphs_of(stored: dict[str, bytes]) -> dict[str, bytes]:
 )
 @pytest.mark.parametrize(
     ("row", "workers"),
-    [*((row, "-n0") for row in ROWS), *((row, "-n2") for row in [*ROWS][::3])],
+    [*((row, "-n0") for row in ROWS), *((row, "-n2") for row in [*ROWS][::6])],
 )
 def test_partial_run_loses_no_snapshot(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], row: str, workers: str
@@ -143,8 +143,10 @@ def test_partial_run_loses_no_snapshot(
 @pytest.mark.slow(
     "further models and backends", only=["*n2", "a plugin leaves tests out and says nothing--n0"]
 )
-@WORKERS
-@pytest.mark.parametrize("plugin", CONFTESTS)
+@pytest.mark.parametrize(
+    ("plugin", "workers"),
+    [*((plugin, "-n0") for plugin in CONFTESTS), ("a plugin deselects", "-n2")],
+)
 def test_run_changed_by_a_plugin_loses_no_snapshot(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], plugin: str, workers: str
 ) -> None:
