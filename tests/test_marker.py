@@ -447,6 +447,7 @@ ALONE = {
     "max_graphs = 1": (GRAPHS, "torchgraph_max_graphs=1"),
     "max_graph_breaks = 0": (["breaks", "limit"], "torchgraph_max_graph_breaks=0"),
     "max_recompiles = 0": (["limit", "recompiles"], "torchgraph_max_recompiles=0"),
+    "max_recompiles = 90": (["limit"], "torchgraph_max_recompiles=90"),
     "max_recompiles = None": ([], ""),
     "allow = a break": ([], ""),
     "max_graph_breaks = 0\ntorchgraph_within = json": (["limit"], "torchgraph_max_graph_breaks=0"),
