@@ -199,16 +199,20 @@ class Job:
         return summary.partition("\n")[2], log
 
 
-@pytest.fixture
-def job(tmp_path: Path, github: GitHub) -> Job:
+def with_checkout(path: Path, github: GitHub) -> Job:
     """Return a job whose checkout has the edit of a pull request."""
-    job = Job(tmp_path, github)
+    job = Job(path, github)
     for name in ("net", "temp"):
-        (tmp_path / name).mkdir()
+        (path / name).mkdir()
     job.git("init", "-q", "-b", "main")
     job.commit({"suite.py": SUITE, "op.txt": "relu"})
     job.commit({"op.txt": "gelu"})
     return job
+
+
+@pytest.fixture
+def job(tmp_path: Path, github: GitHub) -> Job:
+    return with_checkout(tmp_path, github)
 
 
 def other(number: int, body: str = "LGTM", kind: str = "User") -> dict[str, Any]:
@@ -233,20 +237,16 @@ def test_comment_is_created_and_then_replaced(job: Job, github: GitHub) -> None:
     assert job.status == "0"
 
 
-def test_the_checkout_is_afterwards_as_it_was(job: Job) -> None:
-    job.use()
+def test_the_checkout_is_afterwards_as_it_was(job: Job, github: GitHub) -> None:
+    summary, _ = job.use()
+    assert "**1 cause in 1 of 1 test**" in summary
+    assert github.asked == [], "there is no token"
     assert (job.path / "net" / "op.txt").read_text() == "gelu"
     assert job.git("symbolic-ref", "--short", "HEAD") == "main"
     job.git("checkout", "-q", "--detach")
     head = job.git("rev-parse", "HEAD")
     job.use()
     assert job.git("rev-parse", "HEAD") == head
-
-
-def test_without_a_token_there_is_only_the_summary(job: Job, github: GitHub) -> None:
-    summary, _ = job.use()
-    assert "**1 cause in 1 of 1 test**" in summary
-    assert github.asked == []
 
 
 def test_comment_is_found_on_the_second_page(job: Job, github: GitHub) -> None:
@@ -323,12 +323,19 @@ def test_missing_base_fails_and_says_how_to_check_out(job: Job) -> None:
 # -- runs of another job, which ran a stranger's code ----------------------------------------------
 
 
-@pytest.fixture
-def downloaded(job: Job) -> Job:
-    """Return a job without a checkout, with the runs of another job."""
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    job = with_checkout(tmp_path_factory.mktemp("job"), GitHub())
     job.use()
-    shutil.rmtree(job.path / "net")
-    (job.path / "net").mkdir()
+    return job.runs
+
+
+@pytest.fixture
+def downloaded(tmp_path: Path, github: GitHub, runs: Path) -> Job:
+    """Return a job without a checkout, with the runs of another job."""
+    job = Job(tmp_path, github)
+    (tmp_path / "net").mkdir()
+    shutil.copytree(runs, job.runs)
     return job
 
 

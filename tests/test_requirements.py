@@ -236,23 +236,13 @@ def test_old_torch_without_limits_is_not_mentioned(
 
 
 @pytest.mark.slow("runs pytest several times")
-def test_old_torch_audit_show_says_unwatched(pytester: pytest.Pytester, run_old: RunIn) -> None:
-    pytester.makepyfile("def test_plain(): pass")
-    result = run_old("--torchgraph-audit=show", "-W", "error")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["*= torchgraph audit =*", f"no test was watched: {OLD}"])
-
-
-@pytest.mark.slow("runs pytest several times")
-@pytest.mark.parametrize("mode", ["record", "check"])
 def test_old_torch_audit_check_is_refused(
-    pytester: pytest.Pytester, run_without_torch: RunIn, mode: str
+    pytester: pytest.Pytester, run_without_torch: RunIn
 ) -> None:
     pytester.makepyfile("def test_plain(): pass")
-    result = run_without_torch(f"--torchgraph-audit={mode}")
+    result = run_without_torch("--torchgraph-audit=check")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --torchgraph-audit={mode}: {NONE}"])
-    assert not (pytester.path / "torchgraph-audit.json").exists()
+    result.stderr.fnmatch_lines([f"ERROR: --torchgraph-audit=check: {NONE}"])
 
 
 def test_old_torch_outside_pytest_is_an_error(

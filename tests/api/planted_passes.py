@@ -1,4 +1,4 @@
-"""Six compiler passes with six planted bugs each, and the graphs that they change.
+"""Compiler passes with six planted bugs each, and the graphs that they change.
 
 `PASSES` maps the name of a pass to its `Case`. A pass takes the name of a bug, "" for none.
 """
@@ -241,87 +241,6 @@ def remove_casts(module: fx.GraphModule, bug: str) -> None:
             cast.meta["val"] = source.meta["val"]
 
 
-# -- decomposition ---------------------------------------------------------------------------------
-
-SQUARES = """torchgraph 1
-
-inference @ aot {
-  %x = input : f32[4, 4]
-  %y = input : f32[4, 4]
-  %a = aten.square.default(%x) : f32[4, 4]
-  %b = aten.hardtanh.default(%y, -0.5, 2.0) : f32[4, 4]
-  %c = aten.hardtanh.default(%a) : f32[4, 4]
-  %d = aten.square.default(%c) : f32[4, 4]
-  return [%a, %b, %d]
-}
-"""
-
-
-def decompose(module: fx.GraphModule, bug: str) -> None:
-    """Decompose `square` into `mul`, and `hardtanh` into `clamp`."""
-    for node in calls(module, aten.square.default):
-        x = node.args[0]
-        if bug == "dtype":
-            new = put(node, aten.prod.dim_int, (x, 0), node)
-            new = put(node, aten.mul.Tensor, (new, x), node)
-        else:
-            new = put(node, aten.mul.Tensor, (x, x), node)
-        if bug == "val":
-            new.meta.pop("val")
-        replace(node, new)
-        if bug == "one":
-            break
-    for node in calls(module, aten.hardtanh.default):
-        x, low, high = (*node.args, -1.0, 1.0)[:3] if len(node.args) == 1 else node.args
-        if bug == "constant":
-            low, high = -1.0, 1.0
-        op = aten.clamp_ if bug == "write" else aten.clamp
-        new = put(node, op.default, (x, low, high), node)
-        if bug == "annotation":
-            new.meta.pop("custom", None)
-        replace(node, new)
-
-
-# -- tagging ---------------------------------------------------------------------------------------
-
-TAGS = """torchgraph 1
-
-inference @ aot {
-  %x = input : f32[2, 8]
-  %w = input : f32[8]
-  %norm = aten._fused_rms_norm.default(%x, [8], %w, 1e-05) : (f32[2, 8], f32[2, 1])
-  %y = operator.getitem(%norm, 0) : f32[2, 8]
-  %rstd = operator.getitem(%norm, 1) : f32[2, 1]
-  %mul = aten.mul.Tensor(%y, %rstd) : f32[2, 8]
-  %norm2 = aten._fused_rms_norm.default(%mul, [8], %w, 1e-05) : (f32[2, 8], f32[2, 1])
-  %z = operator.getitem(%norm2, 0) : f32[2, 8]
-  return %z
-}
-"""
-TAGGED = ("norm", "y", "rstd", "norm2", "z")
-
-
-def tag(module: fx.GraphModule, bug: str) -> None:
-    """Tag norms and their results."""
-    tagged = calls(module, aten._fused_rms_norm.default)
-    if bug == "site":
-        tagged = tagged[:1]
-    tagged += [n for n in calls(module, operator.getitem) if n.args[0] in tagged]
-    if bug == "more":
-        tagged += calls(module, aten.mul.Tensor)
-    if bug == "results":
-        tagged = calls(module, aten._fused_rms_norm.default)
-    for node in tagged:
-        if bug == "overwrites":
-            node.meta["custom"] = {"compile": True}
-            continue
-        if bug == "val":
-            node.meta = {key: value for key, value in node.meta.items() if key == "custom"}
-        node.meta.setdefault("custom", {})["compile"] = True
-        if bug == "constant" and node.name == "norm2":
-            node.args = (*node.args[:3], 1e-6)
-
-
 # -- a partitioner ---------------------------------------------------------------------------------
 
 PARTS = """torchgraph 1
@@ -442,34 +361,6 @@ PASSES = {
             "val": "val",
             "one": "not idempotent",
         },
-    ),
-    "decomposition": Case(
-        decompose,
-        SQUARES,
-        {
-            "constant": "values",
-            "dtype": "values",
-            "annotation": "annotations",
-            "val": "val",
-            "one": "not idempotent",
-            "write": "values",
-        },
-        {},
-        {"b": {"layer": 0}, "d": {"layer": 1}},
-    ),
-    "tagging": Case(
-        tag,
-        TAGS,
-        {
-            "site": "annotations",
-            "more": "annotations",
-            "results": "annotations",
-            "overwrites": "annotations",
-            "val": "val",
-            "constant": "values",
-        },
-        {"annotations": {"compile": TAGGED}},
-        {"y": {"layer": 0}},
     ),
     "partitioner": Case(
         partition,

@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from api.planted_passes import NORMS, ORDER, PASSES, Case, calls, fuse, put, replace
+from api.planted_passes import NORMS, ORDER, PASSES, fuse, put, replace
 from torch import fx
 
 from pytest_torchgraph import CaptureError, Graph, GraphDiff, capture, check_pass, from_fx, to_fx
 
 aten = torch.ops.aten
 BUGS = [(name, bug) for name, case in PASSES.items() for bug in case.bugs]
-SEEDS = (0, 1, 2)
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=[0, 1])
 def seed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr("pytest_torchgraph.api.check_pass.SEED", request.param)
     return int(request.param)
@@ -31,11 +30,6 @@ def problems(error: pytest.ExceptionInfo[AssertionError]) -> list[str]:
     return [line for line in str(error.value).splitlines() if line.startswith(starts)]
 
 
-def test_six_bugs_are_planted_in_each_of_six_passes() -> None:
-    assert len(BUGS) == 36
-    assert {len(case.bugs) for case in PASSES.values()} == {6}
-
-
 @pytest.mark.slow("further seeds", unless=["0-*"])
 @pytest.mark.parametrize(("name", "bug"), BUGS)
 @pytest.mark.usefixtures("seed")
@@ -47,14 +41,12 @@ def test_planted_bug_is_found(name: str, bug: str) -> None:
     assert any(line.startswith(f"{case.bugs[bug]}:") for line in lines), error.value
 
 
-@pytest.mark.slow("further seeds", unless=["0-*"])
 @pytest.mark.parametrize("name", PASSES)
-@pytest.mark.usefixtures("seed")
 def test_right_pass_has_no_problem(name: str) -> None:
     case = PASSES[name]
     found = check_pass(case.pass_with(), case.module(), **case.expected)
     assert isinstance(found, GraphDiff)
-    assert bool(found) == (name not in ("reordering", "tagging"))
+    assert bool(found) == (name != "reordering")
 
 
 def reinplace(graph: fx.Graph) -> None:
@@ -79,8 +71,6 @@ DOUBLED = text_of("%y = aten.mul.Tensor(%x, 2.0) : f32[4, 4]", "return %y")
 RETURNED = text_of("%y = aten.sin.default(%x) : f32[4, 4]", "return [%y, %x]")
 
 
-@pytest.mark.usefixtures("seed")
-@pytest.mark.slow("further seeds", unless=["0"])
 def test_reinplacing_pass_is_allowed_to_write() -> None:
     with pytest.raises(AssertionError) as error:
         check_pass(reinplace, DOUBLED)
@@ -91,8 +81,6 @@ def test_reinplacing_pass_is_allowed_to_write() -> None:
     assert check_pass(reinplace, DOUBLED, allow=["inputs written: .* input x", "aliasing"])
 
 
-@pytest.mark.usefixtures("seed")
-@pytest.mark.slow("further seeds", unless=["0"])
 def test_copying_pass_is_allowed_to_change_the_aliasing() -> None:
     with pytest.raises(AssertionError) as error:
         check_pass(copy_outputs, RETURNED)
@@ -420,30 +408,6 @@ def test_patterns_of_torch_are_a_pass() -> None:
         "return %z",
     )
     assert check_pass(matcher.apply, text, changes={"aten.relu": -1})
-
-
-def test_partitioners_of_torch_are_right() -> None:
-    from torch.fx.passes.split_module import split_module
-    from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
-
-    def first_two(module: fx.GraphModule) -> list[fx.Node]:
-        return [node for node in module.graph.nodes if node.name in ("a", "b")]
-
-    def split(module: fx.GraphModule) -> fx.GraphModule:
-        names = [node.name for node in first_two(module)]
-        return split_module(module, None, lambda n: int(n.name not in names)) if names else module  # type: ignore[arg-type,return-value]
-
-    def fuse_nodes(module: fx.GraphModule) -> fx.GraphModule:
-        nodes = first_two(module)
-        return fuse_by_partitions(module, [dict.fromkeys(nodes)]) if nodes else module
-
-    for partitioner in (split, fuse_nodes):
-        assert check_pass(partitioner, PASSES["partitioner"].text)
-
-
-def test_table_has_a_pass_of_each_kind() -> None:
-    assert all(isinstance(case, Case) for case in PASSES.values())
-    assert calls(to_fx(NORMS), torch.ops.planted.quant.default)
 
 
 class _Weighted(torch.nn.Module):

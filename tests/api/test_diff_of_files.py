@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,14 +41,13 @@ forward {
   return %cos
 }
 """
-OTHER = RANKS.replace("cos", "exp")
 
 exec(GRAPHS, stored := {"__name__": "graphs"})
 text = stored["text"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links and FIFOs need rights on Windows")
-@pytest.mark.parametrize("kind", ["/dev/zero", "fifo", "missing", "loop"])
+@pytest.mark.parametrize("kind", ["/dev/zero", "fifo"])
 def test_link_to_a_device_in_a_directory_is_unreadable(tmp_path: Path, kind: str) -> None:
     for side, op in (("old", "relu"), ("new", "gelu")):
         (tmp_path / side).mkdir()
@@ -61,7 +58,7 @@ def test_link_to_a_device_in_a_directory_is_unreadable(tmp_path: Path, kind: str
         if kind == "fifo":
             os.mkfifo(path)
         else:
-            path.symlink_to(path.name if kind == "loop" else kind)
+            path.symlink_to(kind)
     difference = diff(tmp_path / "old", tmp_path / "new")
     assert difference.files is not None
     assert [*difference.files.unreadable] == ["bad.tgraph"]
@@ -231,20 +228,6 @@ def test_artifacts_are_compared_with_stored_graphs(tmp_path: Path) -> None:
         diff(directory(tmp_path / "none", {"a.tgraph": text("sin")}))
 
 
-def test_paths_are_compared_without_importing_torch(tmp_path: Path) -> None:
-    new = directory(tmp_path / "new", {"a.tgraph": text("sin")})
-    old = directory(tmp_path / "old", {"a.tgraph": text("cos")})
-    code = (
-        "import sys, pytest_torchgraph as t\n"
-        f"assert len(t.diff({str(old)!r}, {str(new)!r}).findings) == 1\n"
-        "print([m for m in ('torch', 'pytest', 'numpy') if m in sys.modules])"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
-    assert result.stdout.strip() == "[]"
-
-
 def test_mixtures_of_sides_are_type_errors(tmp_path: Path) -> None:
     file = directory(tmp_path / "one", {"a.tgraph": text("sin"), "r.tgraph": RANKS}) / "a.tgraph"
     graph = Graph.from_text(text("sin"))
@@ -279,21 +262,6 @@ def test_a_graph_is_compared_with_a_file_from_either_side(tmp_path: Path) -> Non
     assert not diff(Graph.from_text(text("sin")), where / "a.tgraph")
     with pytest.raises(GraphFormatError, match="only op counts"):
         diff(graph, where / "counts.tgraph")
-
-
-def test_files_of_ranks_are_compared_rank_by_rank(tmp_path: Path) -> None:
-    where = directory(
-        tmp_path / "d", {"a.tgraph": RANKS, "b.tgraph": OTHER, "c.tgraph": text("sin")}
-    )
-    graph_diff = diff(where / "a.tgraph", where / "b.tgraph")
-    (finding,) = graph_diff.findings
-    assert (finding.files, finding.ranks) == (("b.tgraph",), (2, 3))
-    assert str(graph_diff).splitlines()[1] == "ranks 2-3:"
-    other = directory(tmp_path / "e", {"a.tgraph": OTHER})
-    (finding,) = diff(where, other).findings
-    assert (finding.files, finding.ranks) == (("a.tgraph",), (2, 3))
-    with pytest.raises(GraphFormatError, match="stores a single capture"):
-        diff(where / "a.tgraph", where / "c.tgraph")
 
 
 def test_a_difference_is_plain_data(tmp_path: Path) -> None:

@@ -22,13 +22,17 @@ def test_at_returns_another_level_of_the_same_run() -> None:
     assert repr(other).startswith("<Capture via compiled_autograd: ")
 
 
-def test_at_gives_the_reason_for_a_missing_output(tmp_path: object) -> None:
+def test_at_gives_the_reason_for_a_missing_output_or_module(tmp_path: object) -> None:
     torch._dynamo.reset()  # an earlier test may have compiled the forward of Linear
     with watch() as seen:
         torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")(example(3, 4))
     for level_capture in (seen, seen.at("dynamo")):
         with pytest.raises(CaptureError, match=r"on a capture made by watch\(\): use graph_cap"):
             _ = level_capture.output
+    part = seen.at("dynamo")
+    assert part.forward is part.forward  # the same object each time
+    with pytest.raises(CaptureError, match=r"torch\.fx graphs .* made by watch\(\): use"):
+        part.fx(part.forward)
     path = f"{tmp_path}/stored.tgraph"
     with open(path, "w") as file:
         file.write(seen.to_text())
@@ -99,13 +103,3 @@ def test_records_are_freed_once_the_graphs_are_read() -> None:
     gc.collect()
     assert not [recorder for recorder in gc.get_objects() if type(recorder) is DispatchRecorder]
     assert seen.syncs == ()
-
-
-def test_the_graphs_of_a_level_of_a_watch_are_the_same_objects_each_time() -> None:
-    torch._dynamo.reset()  # an earlier test may have compiled the forward of Linear
-    with watch() as seen:
-        torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")(example(3, 4))
-    part = seen.at("dynamo")
-    assert part.forward is part.forward
-    with pytest.raises(CaptureError, match=r"torch\.fx graphs .* made by watch\(\): use"):
-        part.fx(part.forward)

@@ -59,7 +59,7 @@ OUTPUTS: dict[str, tuple[Target, Target, str]] = {
         ("dynamo", "names"),
         ("export", "names"),
         *(("aot", what) for what in OUTPUTS),
-        *(("dispatch", what) for what in OUTPUTS),
+        ("dispatch", "nested"),
     ],
 )
 def test_changed_output_is_one_finding(via: str, what: str) -> None:
@@ -75,15 +75,12 @@ def test_changed_output_is_one_finding(via: str, what: str) -> None:
     ("via", "before", "after"),
     [
         ("aot", 3, 3.0),
-        ("dynamo", 3, 3.0),
         ("dispatch", 3, 4),
         ("dispatch", 0, False),
         ("dispatch", None, 0),
         ("dispatch", "mean", "sum"),
-        ("dispatch", 1.5, 1.25),
         ("dispatch", slice(1, 2), slice(1, 3)),
         ("dispatch", range(3), range(4)),
-        ("dispatch", {1}, {2}),
         ("dispatch", torch.sin, torch.cos),
     ],
 )
@@ -191,16 +188,6 @@ class Regional(nn.Module):
         return x
 
 
-class Around(nn.Module):
-    def __init__(self, depth: int):
-        super().__init__()
-        self.net = Regional(depth)
-        self.call = torch.compiler.disable(self.net.forward, recursive=False)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.call(x.sin()).cos()
-
-
 def watched(depth: int) -> Capture:
     torch._dynamo.reset()
     net = Regional(depth)
@@ -215,17 +202,6 @@ def test_depth_of_regional_compilation_is_seen_by_a_watch() -> None:
     assert [f.summary for f in diff(a, b).findings] == ["forward, backward ran 6 times, before: 2"]
     assert "forward @ aot × 6 {" in b.to_text()
     assert [graph.runs for graph in b.graphs] == [6, 6]
-
-
-@pytest.mark.slow("compiles several models")
-def test_depth_of_regional_compilation_is_seen_in_a_capture(tmp_path: Path) -> None:
-    a, b = (capture(Around(depth), torch.ones(2, 4)) for depth in (3, 6))
-    assert a != b
-    assert len(diff(a, b).findings) == 1
-    (tmp_path / "b.tgraph").write_text(b.to_text())
-    stored = load(tmp_path / "b.tgraph")
-    assert stored == b
-    assert stored != a
 
 
 # -- constants -------------------------------------------------------------------------------------
@@ -424,18 +400,6 @@ def test_swapped_independent_statements_are_equal(via: Any) -> None:
     assert a == b
     assert not diff(a, b), str(diff(a, b))
     assert [*a.graphs] == [*b.graphs]
-
-
-def test_swapped_statements_in_a_watch_are_equal() -> None:
-    seen = []
-    for swap in (False, True):
-        torch._dynamo.reset()
-        net = torch.compile(Swapped(swap), backend="aot_eager")
-        with watch() as watch_capture:
-            net(torch.ones(2, 3, 4, requires_grad=True)).sum().backward()
-        seen.append(watch_capture)
-    assert seen[0] == seen[1]
-    assert not diff(*seen)
 
 
 def test_returned_input_that_came_is_a_difference_in_a_file(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
 import pickle
@@ -332,12 +331,9 @@ class Bomb:
 DAMAGES = (
     (b"Symbol('s", b"Symbol((('s"),
     (b'"device": {"type": "cpu"', b'"device": {"type": "nothing"'),
-    (b'"target": "torch.ops.aten.linear.default"', b'"target": 7'),
     (b'"as_tensor": {"name": "linear"}', b'"as_tensor": {"name": "nope"}'),
     (b"Symbol('s", b"__import__('os').system('s"),
     (b'"dtype": 7', b'"dtype": 99'),
-    (b'"fqn": ""', b'"fqn": "other"'),
-    (b'"nodes": [', b'"nodes": [[[['),
 )
 
 
@@ -450,7 +446,6 @@ def test_directories_of_programs(
         (tmp_path / side / "README.md").write_text("# not a graph\n")
     assert run("diff", tmp_path / "old", tmp_path / "new") == 0
     assert capsys.readouterr().out.strip() == "no difference in 1 file"
-    assert gzip.compress(b"")
     assert run("show", program[1]) == 0
     assert "aten.linear" in capsys.readouterr().out
 

@@ -131,13 +131,20 @@ def test_code_without_a_tensor_op_compiles_nothing() -> None:
     assert [(cause.kind, cause.text) for cause in recorded.causes] == [("nothing", NO_OPS)]
 
 
-def test_cached_run_counts_as_compiled() -> None:
-    compiled = torch.compile(lambda x: x.sin(), backend="eager")
+def later(function: Callable[..., object], *sizes: int) -> TestFacts:
+    """Return the facts of calls of a function that was compiled and called before."""
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="eager", dynamic=False)
     compiled(torch.ones(3))
     recorder = EventRecorder(passive=True, with_graphs=False)
     with HUB.recording(recorder):
-        compiled(torch.ones(3))
-    facts = facts_of(record_of(recorder))
+        for size in sizes:
+            compiled(torch.ones(size))
+    return facts_of(record_of(recorder))
+
+
+def test_cached_run_counts_as_compiled() -> None:
+    facts = later(lambda x: x.sin(), 3)
     assert (facts.calls, facts.graphs, facts.compiles, facts.causes) == (1, 0, True, ())
     assert facts.shared
 
@@ -146,26 +153,13 @@ def test_cached_run_counts_as_compiled() -> None:
 def test_recompile_of_the_tests_own_code_is_not_shared(
     sizes: tuple[int, ...], shared: bool
 ) -> None:
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x: x.sin(), backend="eager", dynamic=False)
-    compiled(torch.ones(3))
-    recorder = EventRecorder(passive=True, with_graphs=False)
-    with HUB.recording(recorder):
-        for size in sizes:
-            compiled(torch.ones(size))
-    facts = facts_of(record_of(recorder))
+    facts = later(lambda x: x.sin(), *sizes)
     assert [(cause.kind, cause.shared) for cause in facts.causes] == [("recompile", shared)]
     assert facts.shared
 
 
 def test_run_without_a_graph_depends_on_earlier_tests() -> None:
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x: 3, backend="eager")
-    compiled(torch.ones(3))
-    recorder = EventRecorder(passive=True, with_graphs=False)
-    with HUB.recording(recorder):
-        compiled(torch.ones(3))
-    facts = facts_of(record_of(recorder))
+    facts = later(lambda x: 3, 3)
     assert [(cause.kind, cause.shared) for cause in facts.causes] == [("nothing", True)]
     assert facts.shared
 
@@ -332,13 +326,6 @@ def test_summary_names_the_reason_of_a_recompile() -> None:
     cause = Cause("recompile", "net.py", "forward", "", "", 3, guard="self.calls: was 0, is 1")
     lines = list(summary_lines({"test_net": of(cause)}, 1))
     assert "   1 test  recompiled: net.py:3 in forward: self.calls: was 0, is 1  test_net" in lines
-
-
-def test_summary_merges_a_cause_whose_line_moved() -> None:
-    moved = Cause("break", "net.py", "forward", "data-dependent", "print(7)", 9)
-    facts_by_test = {"a": of(break_at(7)), "b": of(moved)}
-    lines = list(summary_lines(facts_by_test, 2))
-    assert sum("graph break at" in line for line in lines) == 1
 
 
 def test_tests_that_compile_nothing_come_first() -> None:

@@ -119,26 +119,19 @@ def test_decorator_in_an_imported_module_is_not_attributed_to_the_test(
     sys.modules.pop("decorated")
 
 
-def test_call_in_a_wider_fixture_is_not_attributed_to_the_test(
+def test_code_of_a_wider_fixture_is_the_tests_only_if_it_runs(
     suite: SuiteWatch, facts: Facts
 ) -> None:
-    def test() -> None:
+    def test(*args: torch.Tensor) -> None:
         with suite.wider_fixture("test"):
-            torch.compile(double, backend="eager")
+            compiled = torch.compile(double, backend="eager")
+            for arg in args:
+                compiled(arg)
 
     recorded = facts(test)
     assert not recorded.uses_compile
     assert not recorded.shared
-
-
-def test_a_fixture_of_wider_scope_that_runs_compiled_code_makes_the_test_shared(
-    suite: SuiteWatch, facts: Facts
-) -> None:
-    def test() -> None:
-        with suite.wider_fixture("test"):
-            torch.compile(double, backend="eager")(torch.ones(3))
-
-    recorded = facts(test)
+    recorded = facts(lambda: test(torch.ones(3)))
     assert recorded.shared
     assert recorded.graphs == 1
 

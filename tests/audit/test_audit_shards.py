@@ -138,7 +138,6 @@ class Repository:
     ("ours", "theirs", "alone"),
     [
         ("test_a.py::test", "test_e.py::test", True),  # the first and the last line
-        ("test_a.py::test", "test_c.py::test", True),
         ("test_b.py::test_two", "test_c.py::test", False),  # around one line
         ("test_c.py::test_x", "test_c.py::test_y", False),  # at the same place
         ("test_e.py::test_x", "test_e.py::test_y", False),  # both after the last line

@@ -29,11 +29,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     ("allow", "refused"),
     [
         (r"model\.py:12", ["120"]),
-        ("model.py:12", ["120"]),
         ("py:1", ["12", "120"]),
         ("odel.py", ["12", "120"]),
         (r"model\.py:1[0-9]?", ["120"]),
-        (r"model\.py:1\d+", []),
         (r"(?i)MODEL\.PY:12", ["120"]),
         (r"(?x) model \. py  # the file", []),
         (r"(?i)(?x) MODEL \. PY  # the file", []),
@@ -42,7 +40,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Capture:
         ("tem|ite", ["12", "120"]),
         ("item", []),
         ("target", []),
-        ("arget", ["12", "120"]),
     ],
 )
 def test_sync_is_allowed_by_whole_names_and_numbers(
@@ -70,13 +67,8 @@ def broken(x: torch.Tensor) -> torch.Tensor:
     return y.cos()
 
 
-@pytest.mark.parametrize("via", ["watch", "capture"])
-def test_graph_break_is_allowed_by_whole_words(via: str) -> None:
-    if via == "watch":
-        with watch() as seen:
-            torch.compile(broken, backend="eager")(torch.ones(2))
-    else:
-        seen = capture(broken, torch.ones(2), via="dynamo")
+def test_graph_break_is_allowed_by_whole_words() -> None:
+    seen = capture(broken, torch.ones(2), via="dynamo")
     kind = seen.breaks[0].kind
     for allow in (kind, kind.split()[0]):
         seen.assert_no_graph_breaks(allow=allow)
@@ -94,25 +86,3 @@ def test_eager_call_is_allowed_by_whole_words() -> None:
     for allow in ("stan", "tance: "):
         with pytest.raises(AssertionError, match="ran eagerly"):
             seen.assert_no_graph_breaks(allow=allow)
-
-
-def test_marker_refuses_a_part_of_a_word(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        import pytest, torch
-
-        def broken(x):
-            torch._dynamo.graph_break()
-            return x.cos()
-
-        @pytest.mark.torchgraph(max_graph_breaks=0, allow="graph_break")
-        def test_whole():
-            torch.compile(broken, backend="eager")(torch.ones(2))
-
-        @pytest.mark.torchgraph(max_graph_breaks=0, allow="graph_bre")
-        def test_part():
-            torch.compile(broken, backend="eager")(torch.ones(2))
-        """
-    )
-    result = pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=1, failed=1)

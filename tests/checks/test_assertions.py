@@ -31,11 +31,8 @@ def traced() -> Graph:
     ("op", "count"),
     [
         ("aten.addmm", 4),
-        ("aten.addmm.default", 4),
-        ("aten.add.*", 5),
         ("aten.add*", 9),
         (torch.ops.aten.addmm, 4),
-        (torch.ops.aten.addmm.default, 4),
         ("aten.addmm", (4, None)),
         ("aten.addmm", (None, 4)),
         ("aten.addmm", (3, 5)),
@@ -199,23 +196,17 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
     ("pattern", "problem"),
     [
         ("aten.item", r"composite op.*did you mean aten\._local_scalar_dense\?"),
-        ("aten.linear", r"composite op.*did you mean aten\.addmm or aten\.mm\?"),
         ("aten.adm", r"names no op that can occur .*did you mean .*aten\.addmm|aten\.add"),
         ("aten.mm.defualt", r"did you mean .*aten\.mm\.default"),
         ("mm", r"names no op .*: did you mean aten\.mm\b"),
-        ("mm.default", r"names no op .*: did you mean aten\.mm\.default\b"),
         ("all_reduce", r"names no op .*: did you mean .*_c10d_functional\.all_reduce\b"),
         (
             "torch.relu",
             r"capture via 'dynamo' or 'fx', or for a watch, use capture\.at\('dynamo'\)",
         ),
         (torch.relu, r"'torch\.relu' cannot occur in a graph at level 'aot'"),
-        (nn.Linear, r"'torch\.nn\.Linear' cannot occur"),
         ("aten.zzz*", r"names no op .*: did you mean"),
         ("*itemm*", "names no op"),
-        ("*.mmm", "names no op"),
-        ("higher_order.whlie_loop", "names no op"),
-        ("operator.addd*", "names no op"),
         ("math.qqqqqqq*", r"names no op .*: capture\.op_counts lists the captured ops"),
         ("a*.item", r"did you mean aten\._local_scalar_dense\?"),
         ("aten.relu_", r"functional .*did you mean aten\.relu\?"),
@@ -351,30 +342,13 @@ def all_nan(x: torch.Tensor) -> torch.Tensor:
     return x * float("nan")
 
 
-class Poisoned(torch.nn.Module):
-    """The first weight is NaN, and so are the output and all gradients except the last bias'."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc1, self.fc2 = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
-        torch.nn.init.constant_(self.fc1.weight, float("nan"))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.fc2(torch.tanh(self.fc1(x)))  # type: ignore[no-any-return]
-
-
 def test_parity_of_all_nan_values_fails() -> None:
-    x, grad = torch.ones(2, 3), torch.ones(3, requires_grad=True)
+    x, grad = torch.ones(3), torch.ones(3, requires_grad=True)
     negative = torch.full((3,), -1.0, requires_grad=True)
     for captured, named in (
         (capture(all_nan, grad), "output, gradient of 'x' contain only NaN"),
         (capture(lambda x: (x + 1, all_nan(x)), x), r"output\[1\] contains only NaN"),
         (capture(lambda x: x.sqrt().nansum(), negative), r"gradient of '\S+' contains only NaN"),
-        (
-            capture(Poisoned(), x),
-            "output, gradient of 'fc1.weight', gradient of 'fc1.bias', gradient of 'fc2.weight' "
-            "contain only NaN",
-        ),
     ):
         with pytest.raises(AssertionError, match=f"nothing compared: {named}"):
             captured.assert_matches_eager()

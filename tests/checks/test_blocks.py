@@ -141,10 +141,8 @@ class Frozen(nn.Module):
         return x
 
 
-@pytest.mark.slow("another mechanism", only=["aot"])
-@pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_frozen_blocks_are_alike_in_the_forward(via):
-    capture = tg.capture(Frozen().train(), numbers(2, 5, 16), via=via)
+def test_frozen_blocks_are_alike_in_the_forward():
+    capture = tg.capture(Frozen().train(), numbers(2, 5, 16), via="dispatch")
     capture.assert_repeated("layers.*")
     kinds = "expected 1 kind, found"
     with pytest.raises(AssertionError, match=kinds):
@@ -260,10 +258,8 @@ def wants_gradient() -> Tensor:
     return numbers(2, 4).requires_grad_()
 
 
-@pytest.mark.slow("another mechanism", only=["aot"])
-@pytest.mark.parametrize("via", ["dynamo", "aot"])
-def test_equal_regions_share_a_body(via):
-    capture = tg.capture(Regions(), wants_gradient(), via=via)
+def test_equal_regions_share_a_body():
+    capture = tg.capture(Regions(), wants_gradient(), via="dynamo")
     capture.assert_shared("layers.*")
     capture.assert_repeated("layers.*")
 
@@ -350,10 +346,7 @@ class InABranch(nn.Module):
         return torch.cond(x.sum() > 0, all_layers, torch.sin, (x,))
 
 
-@pytest.mark.parametrize(
-    ("via", "outside"),
-    [("dynamo", True), ("dynamo", False), ("aot", True), ("aot", False), ("export", True)],
-)
+@pytest.mark.parametrize(("via", "outside"), [("dynamo", True), ("aot", False)])
 def test_a_body_that_runs_several_blocks_is_refused(via, outside):
     model = InABranch()
     model.outside = outside

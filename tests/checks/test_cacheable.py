@@ -56,21 +56,21 @@ def square_input() -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("target", "op", "code", "hint"),
+    ("target", "op", "code", "hint", "via"),
     [
         pytest.param(
             autocast_inside,
             "_enter_autocast",
             "(x @ x).sin()",
             "torch 2.14",
+            "aot",
             marks=pytest.mark.skipif(CASTS_CACHED, reason="cached by this torch"),
         ),
-        (with_opaque, "opaque", "opaque(x)", "unsafe_marked_cacheable_functions"),
-        (branch, "cond", "torch.cond", "no release of torch caches"),
+        (with_opaque, "opaque", "opaque(x)", "unsafe_marked_cacheable_functions", "dynamo"),
+        (branch, "cond", "torch.cond", "no release of torch caches", "aot"),
     ],
     ids=["autocast", "allow_in_graph", "cond"],
 )
-@pytest.mark.parametrize("via", ["aot", "dynamo"])
 def test_refused_op_is_named_with_line_and_hint(
     target: Callable[..., Any], op: str, code: str, hint: str, via: str
 ) -> None:
@@ -118,18 +118,14 @@ def test_refused_context_has_line_and_module_of_the_op_in_it() -> None:
     )
 
 
-def test_checkpoint_without_cache_hash_is_named() -> None:
-    (bypass,) = capture(selective, square_input()).cache_bypasses
-    words = "before torch 2.11" if RELEASE < (2, 11) else "cache_hash"
-    assert words in bypass.hint
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [(selective, "cache_hash"), (selective_partial, "not as a functools.partial")],
+)
+def test_checkpoint_with_an_uncacheable_context_fn_is_named(target: Any, hint: str) -> None:
+    (bypass,) = capture(target, square_input()).cache_bypasses
     assert "tag_activation_checkpoint" in bypass.op
-
-
-def test_checkpoint_with_unpicklable_context_fn_is_named() -> None:
-    (bypass,) = capture(selective_partial, square_input()).cache_bypasses
-    assert "tag_activation_checkpoint" in bypass.op
-    words = "before torch 2.11" if RELEASE < (2, 11) else "not as a functools.partial"
-    assert words in bypass.hint
+    assert ("before torch 2.11" if RELEASE < (2, 11) else hint) in bypass.hint
     assert bypass.source is not None
     assert "checkpoint(" in bypass.source.code
 

@@ -169,9 +169,7 @@ def test_pattern_on_a_given_graph_may_be_any_function() -> None:
         ("torch.nn.LayerNorm", r"did you mean .*torch\.nn\.functional\.layer_norm\?"),
         (nn.Conv2d, r"did you mean torch\.conv2d\?"),
         (nn.LSTM, r"name the ops that its forward runs"),
-        (nn.CrossEntropyLoss, r"did you mean torch\.nn\.functional\.cross_entropy\?"),
         ("torch.nn.Lin*", r"did you mean torch\.nn\.functional\.linear\?"),
-        ("torch.nn.Linear", r"did you mean torch\.nn\.functional\.linear\?"),
     ],
 )
 def test_a_module_of_torch_is_refused_via_dynamo(
@@ -206,12 +204,6 @@ def test_size_functions_are_patterns_at_each_level(
 ) -> None:
     sizes = ("operator.floordiv", "operator.*", "math.*", math.floor, "torch.sym_max", "round")
     captures(via).assert_no_ops(*sizes, "higher_order.cond", twice)
-
-
-def test_a_custom_op_is_a_pattern_via_dynamo_too() -> None:
-    captured = capture(lambda x: twice(x) + 1, example(3), via="dynamo")
-    for pattern in (twice, "impossible_patterns.twice", "impossible_patterns.*"):
-        assert captured.count(pattern) == 1
 
 
 def test_a_glob_of_ops_and_functions_is_a_pattern_via_dynamo(
@@ -259,9 +251,7 @@ def test_alias_is_not_taken_for_a_function_of_a_like_name(
     [
         ("fx", torch.sin),
         ("fx", lambda x: x.sin()),
-        ("dynamo", torch.sin),
         ("dynamo", torch.Tensor.sin),
-        ("dynamo", lambda x: x.sin()),
     ],
 )
 def test_torch_function_and_its_method_match_each_other(
@@ -396,7 +386,6 @@ def test_classes_of_loaded_modules_may_have_any_module(captures: Callable[[str],
     [
         ("aten.upsample_nearest2d", lambda x: nn.functional.interpolate(x, scale_factor=2)),
         ("aten.hardshrink", nn.functional.hardshrink),
-        ("aten.upsample_bicubic2d", lambda x: nn.functional.interpolate(x, (6, 6), mode="bicubic")),
     ],
 )
 def test_an_op_that_aot_decomposes_is_refused(op: str, function: Callable[..., Any]) -> None:

@@ -202,12 +202,6 @@ def here(function: str, code: str) -> str:
 
 
 PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
-    "hidden state": (
-        "aot",
-        lambda: lambda_of(lambda x: stateful(x) + 1),
-        HIDDEN,
-        r"\S*test_parity_causes.py:\d+ in <lambda> ",
-    ),
     "hidden state via dispatch": (
         "dispatch",
         lambda: uses_stateful,
@@ -216,7 +210,7 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
     ),
     "hidden state in the backward": ("aot", lambda: uses_stateful, HIDDEN, ""),
     "undeclared write": (
-        "inductor",
+        "aot",
         lambda: uses_sneaky,
         WRITES,
         here("uses_sneaky", "doubled = sneaky(z)"),
@@ -252,7 +246,7 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
         "",
     ),
     "np.random in a function of the model": (
-        "inductor",
+        "aot",
         Augmented,
         NUMPY.format(
             here("jittered", "jitter = torch.from_numpy(np.random.uniform(0.5, 1.5,")[:-2]
@@ -261,12 +255,6 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
     ),
     "counter": (
         "aot",
-        Counted,
-        PYTHON.format("calls", "1, and is now 2"),
-        here("forward", "self.calls += 1"),
-    ),
-    "counter via dispatch": (
-        "dispatch",
         Counted,
         PYTHON.format("calls", "1, and is now 2"),
         here("forward", "self.calls += 1"),
@@ -330,10 +318,6 @@ PLANTED: dict[str, tuple[str, Callable[[], Any], str, str]] = {
 }
 
 
-def lambda_of(target: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    return target
-
-
 def uses_stateful(x: Tensor) -> Tensor:
     y = stateful(x * 2)
     return y.sin() * 10  # type: ignore[no-any-return]
@@ -342,7 +326,7 @@ def uses_stateful(x: Tensor) -> Tensor:
 def uses_sneaky(x: Tensor) -> Tensor:
     z = x * 1.5
     doubled = sneaky(z)
-    return doubled + z.sin()  # type: ignore[no-any-return]
+    return doubled + z.sin() * (1 if torch.compiler.is_compiling() else 2)  # type: ignore[no-any-return]
 
 
 class SneakyModel(nn.Module):
@@ -385,6 +369,7 @@ def message(target: Any, via: str, *, grad: bool = False) -> str:
     return str(failure.value)
 
 
+@pytest.mark.slow("compiles with inductor", only=["undeclared write in the backward"])
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_cause_is_named_with_its_line(name: str) -> None:
     via, make, sentence, line = PLANTED[name]
@@ -430,10 +415,11 @@ def message_of_warm(names: tuple[str, str], *, output: bool, error: float) -> st
     return str(failure.value)
 
 
-@pytest.mark.parametrize("output", [True, False], ids=["output", "gradient"])
-@pytest.mark.parametrize("names", [("rounded", "scaled"), ("scaled", "rounded")])
+@pytest.mark.parametrize(
+    ("output", "names"), [(True, ("rounded", "scaled")), (False, ("scaled", "rounded"))]
+)
 def test_changed_value_is_named_although_rounding_remains(
-    names: tuple[str, str], output: bool
+    output: bool, names: tuple[str, str]
 ) -> None:
     text = message_of_warm(names, output=output, error=2e-5)
     assert "comes from Python values that have changed since the capture began" in text, text
@@ -441,9 +427,8 @@ def test_changed_value_is_named_although_rounding_remains(
     assert "Python state changed: `is_warm` was False, and is now True" in text
 
 
-@pytest.mark.parametrize("error", [2e-2, 10.0])
-def test_changed_value_is_not_named_if_another_difference_is_not_negligible(error: float) -> None:
-    text = message_of_warm(("rounded", "scaled"), output=True, error=error)
+def test_changed_value_is_not_named_if_another_difference_is_not_negligible() -> None:
+    text = message_of_warm(("rounded", "scaled"), output=True, error=2e-2)
     assert "Python state changed" not in text, text
 
 
@@ -498,7 +483,13 @@ class Planted(nn.Module):
 
 
 @pytest.mark.slow("further models", unless=["mlp", "early_exit", "bert"])
-@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mlp", "early_exit", "bert", "transformer_encoder_train", "lstm_between_blocks"),
+        *("residual_cnn", "mixtral", "mamba"),
+    ],
+)
 def test_no_cause_is_named_for_a_subject_that_has_none(name: str) -> None:
     subject = SUBJECTS[name]()
     with torch.set_grad_enabled(subject.grad):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections import OrderedDict, namedtuple
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -54,12 +54,9 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
         either(1, 2),
         r"output[1] is 1 (int), but 2 (int) in the eager run",
     ),
-    "float": (either(1.0, 1.5), "output[1] is 1.0 (float), but 1.5"),
     "float by one bit": (either(0.1 + 0.2, 0.3), "output[1] is 0.30000"),
     "nan": (either(float("nan"), 1.0), "output[1] is nan (float), but"),
-    "str": (either("a", "b"), "output[1] is 'a' (str), but 'b' (str)"),
     "bool for an int": (either(True, 1), "output[1] is a bool, but an "),
-    "int for a float": (either(1, 1.0), "output[1] is an int, but a "),
     "None": (
         either(None, 0),
         "output[1] is None, but an int in the eager run",
@@ -74,17 +71,9 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
         lambda x: (x.sin(),) if captured() else [x.sin()],
         "output is a tuple, but a list in the eager run",
     ),
-    "inner list": (
-        lambda x: {"a": [(x.sin(),) if captured() else [x.sin()]]},
-        "output['a'][0] is a tuple, but a list in the eager run",
-    ),
     "namedtuple": (
         lambda x: (Pair if captured() else Other)(x.sin(), 1),
         "output is a Pair, but an Other in the eager run",
-    ),
-    "kind of dict": (
-        lambda x: (dict if captured() else OrderedDict)(y=x.sin()),
-        "output is a dict, but an OrderedDict in the eager run",
     ),
     "empty container": (
         lambda x: (x.sin(), () if captured() else []),
@@ -311,18 +300,14 @@ class Statistics(nn.Module):
         return x * 2
 
 
-@pytest.mark.slow("compiles several models", only=["last-aot"])
-@pytest.mark.parametrize(
-    ("name", "via"),
-    [("mean", "dispatch"), ("last", "dispatch"), ("count", "dispatch"), ("last", "aot")],
-)
-def test_parity_finds_a_changed_buffer(name: str, via: str) -> None:
+@pytest.mark.parametrize("name", ["mean", "last", "count"])
+def test_parity_finds_a_changed_buffer(name: str) -> None:
     with pytest.raises(
         AssertionError, match=f"after the call, buffer {name!r} differs from the eager run:"
     ):
-        capture(Statistics(name), torch.ones(4), via=via).assert_matches_eager()
+        capture(Statistics(name), torch.ones(4), via="dispatch").assert_matches_eager()
     if name == "last":
-        capture(Statistics(), torch.ones(4), via=via).assert_matches_eager()
+        capture(Statistics(), torch.ones(4), via="dispatch").assert_matches_eager()
 
 
 def test_parity_treats_types_created_in_each_run_as_equal() -> None:

@@ -70,7 +70,7 @@ def test_tolerance_above_all_outputs_is_not_suggested() -> None:
     assert "assert_matches_eager(atol=" not in text
 
 
-@pytest.mark.parametrize("via", ["dispatch", "fx", "export"])
+@pytest.mark.parametrize("via", ["dispatch", "export"])
 def test_tolerance_is_not_suggested_without_compiled_code(via: str) -> None:
     class Off(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -261,11 +261,3 @@ def test_assert_dynamic_fails_for_code_after_a_graph_break(function: Any) -> Non
         f"({graph_break.kind}) may compile again for a size\n"
         "remove the graph break"
     )
-
-
-def test_assert_dynamic_fails_for_a_graph_break_in_a_watch() -> None:
-    torch._dynamo.reset()
-    with watch() as watched:
-        torch.compile(branches_after_a_break, backend="aot_eager", dynamic=True)(torch.randn(8, 4))
-    with pytest.raises(AssertionError, match=r"code after the graph break at .*may compile again"):
-        watched.assert_dynamic("x", dim=0)

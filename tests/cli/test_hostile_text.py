@@ -159,7 +159,7 @@ def test_show_of_the_largest_sizes(word: str, files: Path, run: Run) -> None:
         assert "?" in run("show", "huge.tgraph", word, "--table", code=0)
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+@pytest.mark.parametrize("form", ["text", "json"])
 def test_diff_of_the_largest_sizes(form: str, files: Path, run: Run) -> None:
     Path("huge.tgraph").write_text(HUGE_TEXT)
     Path("small.tgraph").write_text(HUGE_TEXT.replace(HUGE, "2, 2").replace("  save %m\n", ""))

@@ -19,9 +19,9 @@ def picture(pytester: pytest.Pytester, lines: list[str]) -> Path:
     return pytester.path / paths[0].partition(" (")[0]
 
 
-@pytest.mark.slow("via dispatch each case is in every run", unless=["arguments2"])
+@pytest.mark.slow("further ways to run pytest", unless=["arguments0"])
 @pytest.mark.parametrize(
-    "arguments", [(), ("-vv",), ("--assert=plain",), ("-p", "xdist", "-n2"), ("--tb=no", "-rA")]
+    "arguments", [("--assert=plain",), ("-p", "xdist", "-n2"), ("--tb=no", "-rA")]
 )
 def test_section_has_change_accept_command_and_picture(
     pytester: pytest.Pytester, project: Run, arguments: tuple[str, ...]
@@ -156,21 +156,15 @@ def test_op_counts_that_differ_are_listed_and_cut_with_a_count(
     assert "... and 141 more lines" in lines
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["difference.drawing"])
-@pytest.mark.parametrize("name", ["difference.drawing", "output.draw"])
-def test_undrawable_picture_changes_nothing_else(
-    pytester: pytest.Pytester, project: Run, name: str
-) -> None:
+def test_undrawable_picture_changes_nothing_else(pytester: pytest.Pytester, project: Run) -> None:
     pytester.makeconftest(
-        f"""
-        import pytest_torchgraph.render
+        """
         import pytest_torchgraph.render.difference
-        import pytest_torchgraph.render.output
 
         def broken(*args, **kwargs):
             raise RuntimeError("no ink\\nat all")
 
-        pytest_torchgraph.render.{name} = broken
+        pytest_torchgraph.render.difference.drawing = broken
         """
     )
     result = project(OP="gelu")
@@ -204,15 +198,6 @@ def test_error_in_the_difference_changes_nothing_else(
     lines = section(result)
     assert lines[1] == "cannot describe the difference: RecursionError: too deep"
     assert "accept:  pytest test_net.py::test_step --torchgraph-update" in lines
-
-
-def test_pictures_are_written_to_the_artifact_directory_of_the_ini_file(
-    pytester: pytest.Pytester, project: Run
-) -> None:
-    pytester.makeini("[pytest]\ntorchgraph_artifacts = out/pictures")
-    drawn = picture(pytester, section(project(OP="gelu")))
-    assert drawn.parent == pytester.path / "out" / "pictures"
-    assert "<svg" in drawn.read_text()
 
 
 def test_uncreatable_artifact_directory_changes_nothing_else(
@@ -250,7 +235,7 @@ def test_junit_and_html_reports_have_the_difference_and_the_picture(
     assert "svg" in page.partition("test_net.py::test_step")[2]
 
 
-def test_artifact_directory_has_expected_and_actual_graphs(
+def test_artifact_directory_of_the_ini_file_has_expected_and_actual_graphs(
     pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(
@@ -266,10 +251,11 @@ def test_artifact_directory_has_expected_and_actual_graphs(
             assert graph() == graph_snapshot
         """
     )
+    pytester.makeini("[pytest]\ntorchgraph_artifacts = out/pictures")
     run("--torchgraph-update", "-k", "step").assert_outcomes(passed=2, deselected=1)
     stored = next((pytester.path / "__snapshots__/test_net").glob("*a].tgraph")).read_text()
-    run("--torchgraph-artifacts=out", OP="relu tanh").assert_outcomes(failed=3)
-    out = pytester.path / "out"
+    run(OP="relu tanh").assert_outcomes(failed=3)
+    out = pytester.path / "out" / "pictures"
     for suffix, count in {"expected.tgraph": 2, "received.tgraph": 3, "diff": 2, "svg": 2}.items():
         assert len(list(out.glob(f"*.{suffix}"))) == count, suffix
     (expected,) = out.glob("*[[]a[]]*.expected.tgraph")

@@ -58,11 +58,23 @@ class Saved:
 
 @pytest.fixture
 def save(tmp_path: Path) -> Save:
-    def save(name: str, tests: Tests, ops: Mapping[str, str] = {}, **info: Any) -> Path:
+    """Write a run whose tests have the graphs of these ops, and whose fixtures have others."""
+
+    def save(
+        name: str,
+        tests: Tests,
+        ops: Mapping[str, str] = {},
+        fixtures: Mapping[str, str] = {},
+        **info: Any,
+    ) -> Path:
         saved = Saved(tmp_path / name, replace(INFO, **info))
         for test, record in tests.items():
             key = saved.graphs(*ops[test].split()) if test in ops else record.graphs
             saved.writer.write_record(test, replace(record, graphs=key))
+        for label, op in fixtures.items():
+            compiled = SavedRecord(compiles=True, graphs=saved.graphs(op))
+            saved.writer.write_record(label, compiled, fixture=True)
+        saved.writer.write_info(saved.writer.info)
         return tmp_path / name
 
     return save
@@ -170,7 +182,6 @@ def test_a_break_says_that_graphs_with_the_same_ops_are_not_compared(save: Save)
     "other",
     [
         replace(CUT, line=9),
-        replace(CUT, file="moved.py"),
         replace(CUT, function="g", file="moved.py"),
     ],
 )
@@ -306,15 +317,12 @@ def test_a_fixture_with_a_new_label_is_compared_with_itself(
     save: Save, labels: tuple[str, str]
 ) -> None:
     """Its class was renamed, or it got a further parameter before this one."""
-    sides = []
-    for name, label, op in (("a", 0, "relu"), ("same", 1, "relu"), ("head", 1, "gelu")):
-        saved = Saved(save(name, {}))
-        saved.writer.write_record("t", replace(PASSED, fixtures=(labels[label],)))
-        compiled = SavedRecord(compiles=True, graphs=saved.graphs(op))
-        saved.writer.write_record(labels[label], compiled, fixture=True)
-        saved.writer.write_info(replace(saved.writer.info, complete=True))
-        sides.append(saved.writer.directory)
-    base, same, head = sides
+    base, same, head = (
+        save(name, {"t": replace(PASSED, fixtures=(label,))}, fixtures={label: op})
+        for name, label, op in zip(
+            ("a", "same", "head"), (*labels, labels[1]), ("relu", "relu", "gelu"), strict=True
+        )
+    )
     assert not diff(base, same)
     [cause] = diff(base, head).causes
     assert (cause.kind, cause.tests) == ("edit", ("t",))
@@ -324,14 +332,9 @@ def test_each_fixture_of_one_name_is_compared_with_itself(save: Save) -> None:
     """A module overrides a fixture of its directory, and uses it. Both moved."""
     sides = []
     for place, ops in (("a", ("relu", "sin")), ("b", ("gelu", "sin")), ("c", ("gelu", "cos"))):
-        saved = Saved(save(place, {}))
         labels = (f"n of {place}", f"n of {place}/t.py")
-        saved.writer.write_record("t", replace(PASSED, fixtures=labels))
-        for label, op in zip(labels, ops, strict=True):
-            compiled = SavedRecord(compiles=True, graphs=saved.graphs(op))
-            saved.writer.write_record(label, compiled, fixture=True)
-        saved.writer.write_info(replace(saved.writer.info, complete=True))
-        sides.append(saved.writer.directory)
+        tests = {"t": replace(PASSED, fixtures=labels)}
+        sides.append(save(place, tests, fixtures=dict(zip(labels, ops, strict=True))))
     for before, after in itertools.pairwise(sides):
         assert [cause.kind for cause in diff(before, after).causes] == ["edit"]
 
@@ -361,36 +364,17 @@ def test_shared_code_is_compared_only_in_one_order(save: Save) -> None:
 
 
 def test_the_record_of_a_fixture_belongs_to_the_tests_that_use_it(save: Save) -> None:
-    tests = {name: replace(PASSED, fixtures=("fixture net",)) for name in ("a", "b")}
-    for name, op in (("base", "relu"), ("head", "gelu")):
-        saved = Saved(save(name, {**tests, "c": PASSED}).parent / name)
-        for test, record in {**tests, "c": PASSED}.items():
-            saved.writer.write_record(test, record)
-        saved.writer.write_record(
-            "fixture net", SavedRecord(compiles=True, graphs=saved.graphs(op)), fixture=True
-        )
-        saved.writer.write_info(replace(saved.writer.info, complete=True))
-    found = diff(saved.writer.directory.parent / "base", saved.writer.directory)
-    [cause] = found.causes
-    assert cause.tests == ("a", "b")
-    assert found.compared == ("a", "b", "c")
-
-
-def test_what_only_a_fixture_compiles_is_compared(save: Save) -> None:
-    record = SavedRecord("passed", fixtures=("fixture net",))
-    sides = []
-    for name, op in (("base", "relu"), ("same", "relu"), ("head", "gelu")):
-        saved = Saved(save(name, {}))
-        saved.writer.write_record("a", record)
-        compiled = SavedRecord(compiles=True, graphs=saved.graphs(op))
-        saved.writer.write_record("fixture net", compiled, fixture=True)
-        saved.writer.write_info(replace(saved.writer.info, complete=True))
-        sides.append(saved.writer.directory)
-    base, same, head = sides
-    assert diff(base, same).exit_status == 0
+    """Also to one that compiles nothing else."""
+    uses = ("fixture net",)
+    tests = {"a": replace(PASSED, fixtures=uses), "b": SavedRecord("passed", fixtures=uses)}
+    base, head = (
+        save(name, {**tests, "c": PASSED}, fixtures={"fixture net": op})
+        for name, op in (("base", "relu"), ("head", "gelu"))
+    )
+    assert diff(base, base).exit_status == 0
     found = diff(base, head)
-    assert [cause.tests for cause in found.causes] == [("a",)]
-    assert found.compared == ("a",)
+    assert [cause.tests for cause in found.causes] == [("a", "b")]
+    assert found.compared == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(
@@ -528,9 +512,12 @@ def damage_line(run: Path) -> None:
     facts(run).write_text(facts(run).read_text()[:-5])
 
 
-def damage_graphs(run: Path) -> None:
-    path = next((run / "graphs").glob("*.tgraph"))
-    path.write_text(path.read_text().replace("relu", "gelu"))
+def edited(glob: str, old: str, new: str) -> Callable[[Path], None]:
+    def edit(run: Path) -> None:
+        path = next(run.glob(glob))
+        path.write_text(path.read_text().replace(old, new))
+
+    return edit
 
 
 def remove_graphs(run: Path) -> None:
@@ -542,35 +529,20 @@ def link_facts(run: Path) -> None:
     facts(run).symlink_to(run.parent / "elsewhere")
 
 
-def other_version(run: Path) -> None:
-    (run / "run.json").write_text(
-        (run / "run.json").read_text().replace('"format": 1', '"format": 2')
-    )
-
-
-def second_run(run: Path) -> None:
-    facts(run).write_text(facts(run).read_text().replace('"run": "base"', '"run": "other"'))
-
-
-def lead_out(run: Path) -> None:
-    facts(run).write_text(facts(run).read_text().replace('"graphs": "', '"graphs": "../../'))
-
-
-def wrong_type(run: Path) -> None:
-    facts(run).write_text(facts(run).read_text().replace('"compiles": true', '"compiles": "yes"'))
-
-
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         (damage_line, "not whole"),
-        (damage_graphs, "not what was written"),
+        (edited("graphs/*.tgraph", "relu", "gelu"), "not what was written"),
         (remove_graphs, "missing in this saved run"),
         (link_facts, "a link"),
-        (other_version, "format 2, but this version of pytest-torchgraph reads format 1"),
-        (second_run, "written by two runs"),
-        (lead_out, "not a key of graphs"),
-        (wrong_type, "damaged"),
+        (
+            edited("run.json", '"format": 1', '"format": 2'),
+            "format 2, but this version of pytest-torchgraph reads format 1",
+        ),
+        (edited("facts/*", '"run": "base"', '"run": "other"'), "written by two runs"),
+        (edited("facts/*", '"graphs": "', '"graphs": "../../'), "not a key of graphs"),
+        (edited("facts/*", '"compiles": true', '"compiles": "yes"'), "damaged"),
     ],
 )
 def test_a_damaged_run_is_never_compared(

@@ -116,13 +116,8 @@ def test_options_apply_to_one_comparison_or_in_advance(pytester: pytest.Pytester
     [
         ("graph() == graph_snapshot(detail='most')", "ValueError: detail must be one of ops, data"),
         ("graph() == graph_snapshot(name='')", "ValueError: name must be a non-empty str"),
-        ("graph() == graph_snapshot(name=3)", "ValueError: name must be a non-empty str"),
         ("graph() == graph_snapshot(exclude=3)", "TypeError: * unexpected keyword argument"),
         ("{} == graph_snapshot", "TypeError: graph_snapshot cannot compare a dict: pass a capture"),
-        (
-            "Capture() == graph_snapshot",
-            "AssertionError: nothing to compare: the capture has no graph",
-        ),
     ],
 )
 def test_wrong_use_of_graph_snapshot_raises_at_its_line(
@@ -130,7 +125,7 @@ def test_wrong_use_of_graph_snapshot_raises_at_its_line(
 ) -> None:
     pytester.makepyfile(
         test_net=f"""
-        from graphs import Capture, graph
+        from graphs import graph
 
         def test_step(graph_snapshot):
             assert {expression}
@@ -146,10 +141,7 @@ def test_wrong_use_of_graph_snapshot_raises_at_its_line(
 
 BROKEN = {
     "empty": ("", "1:1: not a graph*"),
-    "truncated": ("torchgraph 1\n\nforward @ fx {\n  %x = input\n", "5:1: *"),
     "merge": ("torchgraph 1\n<<<<<<< HEAD\n", "2:1: merge conflict at '<<<<<<< HEAD': *"),
-    "newer": ("torchgraph 5\n\nforward {\n}\n", "1:*: version 5 is not supported, only 1 to 4: *"),
-    "binary": ("torchgraph 1\n\nforward {\n  \udcff", "4:3: a byte that is not UTF-8*"),
     "nothing": ("torchgraph 1\n", "*: the file contains no graph*"),
 }
 
@@ -169,7 +161,7 @@ def test_broken_snapshot_is_an_error_with_place_and_remedy(
     result.stdout.fnmatch_lines(
         [f"E       pytest_torchgraph.errors.GraphFormatError: {path}:{problem}--torchgraph-update"]
     )
-    if case not in ("newer", "merge"):
+    if case != "merge":
         result.stdout.fnmatch_lines(["E *restore the file from version control, or store*"])
     assert stored.read_bytes() == broken
     result = project("--torchgraph-update")
@@ -241,27 +233,6 @@ def test_snapshot_with_less_detail_must_be_updated(project: Run, stored: Path) -
     ]
     project("--torchgraph-update").assert_outcomes(passed=1)
     assert "detail" not in stored.read_text()
-
-
-@pytest.mark.slow("a run of pytest of its own")
-def test_update_stores_the_requested_detail(
-    pytester: pytest.Pytester, project: Run, stored: Path
-) -> None:
-    pytester.makepyfile(
-        test_net="""
-        from graphs import graph
-
-        def test_step(graph_snapshot):
-            assert graph() == graph_snapshot(detail="ops")
-        """
-    )
-    project().assert_outcomes(passed=1)
-    project("--torchgraph-update").stdout.fnmatch_lines(
-        ["updated  *test_step.tgraph: detail 'ops', was 'dataflow'"]
-    )
-    assert "detail ops" in stored.read_text()
-    project().assert_outcomes(passed=1)
-    project(OP="gelu").assert_outcomes(failed=1)
 
 
 def test_exceptions_of_comparisons_are_freed(pytester: pytest.Pytester, run: Run) -> None:

@@ -93,13 +93,11 @@ def test_prune_removes_and_names_unused_files(
     assert lines(run(*workers, "--torchgraph-prune")) == ["nothing to remove", cuda]
 
 
-@pytest.mark.slow("the same without workers is in every run", unless=["one"])
-@WORKERS
 def test_prune_removes_the_directory_of_a_deleted_test_file(
-    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, stored: Run
 ) -> None:
     Path("test_net.py").unlink()
-    result = stored(*workers, "--torchgraph-prune")
+    result = stored("--torchgraph-prune")
     assert len([line for line in lines(result) if line.startswith("removed")]) == 5
     assert not Path("__snapshots__/test_net").exists()
     assert len(files(pytester)) == 5
@@ -113,7 +111,6 @@ def test_prune_removes_the_directory_of_a_deleted_test_file(
     ("words", "reason"),
     [
         (("-k", "step"), "-k was given, so not all tests ran"),
-        (("test_other.py",), "only test_other.py ran"),
         (("--deselect", "test_net.py::test_gone"), "--deselect was given, so not all tests ran"),
         (
             ("-o", "python_functions=test_step*"),
@@ -127,17 +124,13 @@ def test_prune_gives_the_reason_for_keeping_all(
     assert lines(stored(*words, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
 
 
-@pytest.mark.slow("the same with another option", unless=["--ignore=sub"])
-@pytest.mark.parametrize(
-    "option", ["--ignore=sub", "--ignore-glob=s*b", "--ignore=sub/test_net.py"]
-)
-def test_check_cannot_tell_if_an_option_ignores_stored_graphs(
-    two_directories: Run, option: str
-) -> None:
-    result = two_directories(option, "--torchgraph-prune=check")
+def test_check_cannot_tell_if_an_option_ignores_stored_graphs(two_directories: Run) -> None:
+    result = two_directories("--ignore=sub", "--torchgraph-prune=check")
     reason = "no test of sub/test_net.py was collected"
     assert (result.ret, lines(result)) == (1, [f"nothing checked: {reason}"])
-    assert lines(two_directories(option, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
+    assert lines(two_directories("--ignore=sub", "--torchgraph-prune")) == [
+        f"nothing removed: {reason}"
+    ]
     # Nothing is stored below the directory, so all tests that matter ran.
     Path("docs").mkdir()
     result = two_directories("--ignore=docs", "--torchgraph-prune=check")
@@ -149,19 +142,17 @@ def test_check_of_a_folder_says_so(two_directories: Run) -> None:
     assert (result.ret, lines(result)) == (0, ["no stale file in sub"])
 
 
-@pytest.mark.slow("the same without workers is in every run", unless=["one"])
-@WORKERS
 def test_check_names_what_the_project_does_not_collect(
-    pytester: pytest.Pytester, two_directories: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, two_directories: Run
 ) -> None:
     Path("conftest.py").write_text("collect_ignore = ['sub']")
-    result = two_directories(*workers, "--torchgraph-prune=check")
+    result = two_directories("--torchgraph-prune=check")
     kept = "kept all of sub/test_net.py: no test of it was collected"
     assert (result.ret, lines(result)) == (0, ["no stale file", kept])
     Path("conftest.py").unlink()
     for excluded in ("norecursedirs = sub", "testpaths = test_other.py"):
         pytester.makeini(f"[pytest]\n{excluded}\n")
-        result = two_directories(*workers, "--torchgraph-prune=check")
+        result = two_directories("--torchgraph-prune=check")
         assert (result.ret, lines(result)) == (0, ["no stale file"])
 
 
@@ -175,13 +166,9 @@ def test_prune_accepts_testpaths_as_a_complete_run(pytester: pytest.Pytester, st
     assert lines(stored("--torchgraph-prune")) == ["nothing to remove"]
 
 
-@pytest.mark.slow("the same without workers is in every run", unless=["one"])
-@WORKERS
-def test_prune_names_a_failing_test_as_the_reason(
-    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
-) -> None:
+def test_prune_names_a_failing_test_as_the_reason(pytester: pytest.Pytester, stored: Run) -> None:
     pytester.makepyfile(test_net=suite(step="raise MemoryError"))
-    printed_lines = lines(stored(*workers, "--torchgraph-prune"))
+    printed_lines = lines(stored("--torchgraph-prune"))
     assert printed_lines == ["nothing removed: test_net.py::test_step failed"]
 
 
@@ -208,17 +195,15 @@ def test_step_again(graph_snapshot):
     ]
 
 
-@pytest.mark.slow("the same without workers is in every run", unless=["one"])
-@WORKERS
 def test_prune_keeps_files_of_all_parameters_if_one_is_skipped(
-    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, stored: Run
 ) -> None:
     skipped = "pytest.skip() if device == 'cuda' else None"
     pytester.makepyfile(
         test_net=suite(devices='["cpu2", "cuda"]', before=skipped), test_other=suite()
     )
     stored("--torchgraph-update")
-    assert lines(stored(*workers, "--torchgraph-prune")) == [
+    assert lines(stored("--torchgraph-prune")) == [
         "nothing to remove",
         "kept __snapshots__/test_net/test_on[cpu].tgraph and 3 more: "
         "test_net.py::test_on[cuda] was skipped",
@@ -255,22 +240,17 @@ def test_may_belong_to(stem: str, nodeid: str, may: bool) -> None:
     assert may_be_of(stem, nodeid) == may
 
 
-@pytest.mark.slow("the same without workers is in every run")
-@WORKERS
+@pytest.mark.slow("a run of pytest of its own")
 def test_prune_names_a_deselected_test_as_the_reason(
-    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, stored: Run
 ) -> None:
     pytester.makeconftest("def pytest_collection_modifyitems(items): del items[2:3]")
-    assert lines(stored(*workers, "--torchgraph-prune")) == [
+    assert lines(stored("--torchgraph-prune")) == [
         "nothing removed: test_net.py::test_step was removed by a plugin"
     ]
 
 
-@pytest.mark.slow("the same without workers is in every run", unless=["one"])
-@WORKERS
-def test_prune_names_an_uncalled_test_as_the_reason(
-    pytester: pytest.Pytester, stored: Run, workers: tuple[str, ...]
-) -> None:
+def test_prune_names_an_uncalled_test_as_the_reason(pytester: pytest.Pytester, stored: Run) -> None:
     stepped = suite().replace("test_step", "test_stepped")
     pytester.makepyfile(test_net=stepped, test_other=stepped)
     stored("--torchgraph-update").assert_outcomes(passed=6)
@@ -284,7 +264,7 @@ def test_prune_names_an_uncalled_test_as_the_reason(
                 return True
         """
     )
-    assert lines(stored(*workers, "--torchgraph-prune")) == [
+    assert lines(stored("--torchgraph-prune")) == [
         "removed  __snapshots__/test_other/test_step.tgraph",
         "kept all of test_net.py: test_net.py::test_on[cpu] did not run",
     ]
@@ -321,10 +301,8 @@ if {gpu}:
 """
 
 
-@pytest.mark.slow("the same without workers is in every run", unless=["one"])
-@WORKERS
 def test_prune_keeps_and_reports_graphs_of_an_absent_device(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(
         test_net=DEVICES.format(devices=["cpu", "cuda"], gpu=True),
@@ -338,11 +316,11 @@ def test_prune_keeps_and_reports_graphs_of_an_absent_device(
         test_mps=DEVICES.format(devices=["cpu"], gpu=False),
     )
     run("--torchgraph-update").assert_outcomes(passed=3)
-    assert lines(run(*workers)) == [
+    assert lines(run()) == [
         "stale, no test compares them: __snapshots__/test_net/test_input_clamps.tgraph "
         "(--torchgraph-prune removes them)"
     ]
-    assert lines(run(*workers, "--torchgraph-prune")) == [
+    assert lines(run("--torchgraph-prune")) == [
         "removed  __snapshots__/test_net/test_input_clamps.tgraph",
         "kept __snapshots__/test_mps/TestOnCUDA.test_step.tgraph and 7 more: no test ran on "
         "cuda, gpu, mps in this run",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -419,7 +418,7 @@ class Rounds:
 
 
 @pytest.mark.slow("the same without workers is in every run")
-@pytest.mark.parametrize("listed", [" ".join(order) for order in permutations(RELEASES)])
+@pytest.mark.parametrize("listed", ["2.11 2.13 2.15", "2.15 2.11 2.13"])
 def test_compared_release_is_independent_of_the_order_of_updates(
     pytester: pytest.Pytester, on: On, listed: str
 ) -> None:

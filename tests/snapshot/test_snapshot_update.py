@@ -124,14 +124,10 @@ SUMMARIES = {
 }
 
 
-@pytest.mark.slow("the same without workers is in every run", unless=["one"])
-@WORKERS
-def test_update_describes_each_file_in_one_line(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
-) -> None:
+def test_update_describes_each_file_in_one_line(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=CHANGES)
     run("--torchgraph-update").assert_outcomes(passed=9)
-    result = run(*workers, "--torchgraph-update", OP="later")
+    result = run("--torchgraph-update", OP="later")
     result.assert_outcomes(passed=9)
     lines_by_test = {
         line.partition("test_net/")[2].partition(".tgraph: ")[0]: line for line in listed(result)
@@ -171,17 +167,15 @@ def test_full(graph_snapshot):
 """
 
 
-@pytest.mark.slow("the same without workers is in every run", unless=["one"])
-@WORKERS
-def test_update_lists_files_with_new_names_as_renamed(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
-) -> None:
+def test_update_lists_files_with_new_names_as_renamed(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=RENAMED)
     run("--torchgraph-update").assert_outcomes(passed=3)
     before = files(pytester)
-    run(*workers, LAYER="block").assert_outcomes(passed=3)
+    renamed = run(LAYER="block")
+    renamed.assert_outcomes(passed=3)
+    assert not stored_graphs(renamed)
     assert files(pytester) == before
-    result = run(*workers, "--torchgraph-update", LAYER="block")
+    result = run("--torchgraph-update", LAYER="block")
     result.assert_outcomes(passed=3)
     home = "__snapshots__/test_net"
     assert listed(result) == [
@@ -260,16 +254,14 @@ def causes(result: pytest.RunResult) -> list[str]:
     return [head.strip("= "), *rest[: next(k for k, line in enumerate(rest) if line[:1] == "=")]]
 
 
-@pytest.mark.slow("the same without workers is in every run", unless=["one"])
-@WORKERS
 def test_update_of_many_files_reports_counts_and_causes(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+    pytester: pytest.Pytester, run: Run
 ) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
-    first = run(*workers, "--torchgraph-update")
+    first = run("--torchgraph-update")
     assert causes(first) == [], "a file was replaced"
     assert sum(line.startswith("created") for line in listed(first)) == 15
-    changed = run(*workers, "--torchgraph-update", OP="relu", OTHER="exp")
+    changed = run("--torchgraph-update", OP="relu", OTHER="exp")
     lines = causes(changed)
     assert [line for line in lines if not line.startswith(" ")] == [
         "this update changes 14 of 15 stored graphs, by 2 causes",
@@ -282,6 +274,9 @@ def test_update_of_many_files_reports_counts_and_causes(
         "updated  14 files (-v lists them)",
         "unchanged  __snapshots__/test_net/test_same.tgraph",
     ]
+    one = run("--torchgraph-update", "-k", "test_net and 3")
+    assert causes(one) == []
+    assert [line.split(": ")[-1] for line in listed(one)] == ["aten.relu -> aten.gelu in layer.7"]
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -301,14 +296,6 @@ def test_edit_cost_is_reported_per_test_per_run_and_by_the_update(
     update = run("-k", "test_net and (3 or 4)", "--torchgraph-update", OP="exp", SAVE="1")
     (costs,) = [line for line in causes(update) if line.startswith("    costs   ")]
     assert costs.endswith("+256 B saved in all")
-
-
-def test_update_of_one_file_is_one_line(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_net=SUITE_WIDE)
-    run("--torchgraph-update")
-    one = run("--torchgraph-update", "-k", "test_net and 3", OP="relu")
-    assert causes(one) == []
-    assert [line.split(": ")[-1] for line in listed(one)] == ["aten.gelu -> aten.relu in layer.7"]
 
 
 @pytest.mark.slow("runs pytest several times")
@@ -495,29 +482,6 @@ def test_loop_without_names_leaves_nothing_to_review(pytester: pytest.Pytester, 
     )
     run("--torchgraph-artifacts=out").assert_outcomes(failed=1)
     assert not [*pytester.path.rglob("*.update.json")]
-
-
-def test_graphs_with_other_names_pass_without_a_line(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        """
-        import os
-        from graphs import Graph, text
-
-        def test_a(graph_snapshot):
-            renamed = text("sin", "exp").replace("layer", os.environ.get("NAME", "layer"))
-            assert Graph.from_text(renamed) == graph_snapshot
-
-        def test_b(graph_snapshot):
-            test_a(graph_snapshot)
-        """
-    )
-    run("--torchgraph-update").assert_outcomes(passed=2)
-    assert not stored_graphs(run())
-    before = files(pytester)
-    result = run(NAME="block")
-    result.assert_outcomes(passed=2)
-    assert not stored_graphs(result)
-    assert files(pytester) == before
 
 
 def test_conflict_in_a_stored_file_has_the_command_that_stores_it_again(

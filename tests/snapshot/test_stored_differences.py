@@ -68,12 +68,25 @@ def test_difference_is_stored_and_compared(pytester: pytest.Pytester, run: Run) 
     assert "aten.exp" in stored(pytester)["test_pass.diff.txt"]
 
 
-def test_empty_difference_fails_and_stores_nothing(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_it=TEST.replace("aten.tan", "aten.cos"))
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("aten.tan", "aten.cos", ["*nothing to compare, because there is no difference*"]),
+        (
+            "== graph_snapshot",
+            "!= graph_snapshot",
+            ["*no difference is stored*", "*!= stores nothing: compare with =="],
+        ),
+    ],
+)
+def test_empty_difference_or_inequality_fails_and_stores_nothing(
+    pytester: pytest.Pytester, run: Run, old: str, new: str, said: list[str]
+) -> None:
+    pytester.makepyfile(test_it=TEST.replace(old, new))
     for options in ((), ("--torchgraph-update",)):
         result = run(*options)
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(["*nothing to compare, because there is no difference*"])
+        result.stdout.fnmatch_lines(said)
     assert stored(pytester) == {}
 
 
@@ -92,17 +105,6 @@ def test_pass(graph_snapshot):
     names = ["test_pass.1.tgraph", "test_pass.diff.txt", "test_pass[exp].diff.txt"]
     assert [*stored(pytester)] == names
     run().assert_outcomes(passed=1)
-
-
-def test_inequality_without_a_stored_difference_fails(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_it=TEST.replace("== graph_snapshot", "!= graph_snapshot"))
-    for options in ((), ("--torchgraph-update",)):
-        result = run(*options)
-        result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(
-            ["*no difference is stored*", "*!= stores nothing: compare with =="]
-        )
-    assert stored(pytester) == {}
 
 
 @pytest.mark.slow("a run of pytest of its own")

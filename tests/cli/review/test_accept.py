@@ -126,8 +126,6 @@ def test_accept_dry_run_writes_nothing(left: Left, run: Run) -> None:
     ("options", "problem"),
     [
         (["--cause=5"], "no cause 5 in *, only 1 to 4: run *"),
-        (["--cause=0"], "no cause 0 in *"),
-        (["--test=test_b.py"], "no pending change of test test_b.py in *"),
         (["--test=test_a.py::test_ne"], "no pending change of test test_a.py::test_ne in *"),
         (
             ["--cause=4", "--test=test_a.py::test_net"],
@@ -240,20 +238,13 @@ def saved(left: Left) -> tuple[Path, dict[str, Any]]:
     return file, json.loads(file.read_text())
 
 
-@pytest.mark.slow(
-    "further ways to end, terminals and broken files",
-    unless=["../__snapshots__/test_a/test_new.tgraph"],
-)
 @pytest.mark.parametrize(
     "target",
     [
         "../__snapshots__/test_a/test_new.tgraph",
-        "__snapshots__/../../test_new.tgraph",
-        "/tmp/__snapshots__/test_new.tgraph",
         "C:/__snapshots__/test_new.tgraph",
         "__snapshots__/test_new.py",
         "test_new.tgraph",
-        "__snapshots__\\..\\x.tgraph",
     ],
 )
 def test_accept_writes_only_stored_graphs_of_the_checkout(few: Left, run: Run, target: str) -> None:
@@ -267,26 +258,14 @@ def test_accept_writes_only_stored_graphs_of_the_checkout(few: Left, run: Run, t
     assert len(others["updates"]) == 2
 
 
-@pytest.mark.slow(
-    "further ways to end, terminals and broken files",
-    unless=[
-        "None-is incomplete, or was not written by pytest-torchgraph: JSONDecodeError",
-        "change4-has no digest",
-        "change7-it removes a stored graph, but names no replacement",
-    ],
-)
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({"torchgraph_update": 3}, "has version 3, and this release reads 1 to 2"),
         ({"text": "import os"}, "invalid line 1 of its text: "),
-        ({"text": 3}, "update.text: expected str, got 3"),
-        ({"test": None}, "update.test: expected str, got None"),
         ({"digests": {}}, "has no digest"),
         ({"test": "a\0b"}, "a text field has a null character"),
-        ({"digests": {f"{__name__}": 3}}, f"update.digests.{__name__}: expected str, got 3"),
         ({"text": None}, "it removes a stored graph, but names no replacement"),
-        ({"stored": 3}, "update.stored: expected str, got 3"),
         ({"more": 1}, "was not written by pytest-torchgraph: ValueError: update: unknown: more"),
         (None, "is incomplete, or was not written by pytest-torchgraph: JSONDecodeError"),
     ],

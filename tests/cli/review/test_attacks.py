@@ -137,9 +137,7 @@ def test_accept_replaces_a_link_at_the_file_itself(place: Place, run: Run, kind:
 
 LINKS = {
     "directory": ("__snapshots__/out", "HOME", "__snapshots__/out/new.tgraph", None),
-    "directory, known file": ("__snapshots__/out", "HOME", "__snapshots__/out/notes.tgraph", RELU),
     "directory above": ("sub", "HOME", "sub/__snapshots__/new.tgraph", None),
-    "parent of the root": ("sub", "..", "sub/home/__snapshots__/new.tgraph", None),
     "to .git": ("__snapshots__/out", "../.git", "__snapshots__/out/new.tgraph", None),
 }
 
@@ -189,17 +187,12 @@ def test_accept_refuses_version_control(place: Place, run: Run, target: str) -> 
 
 TEXTS = {
     "no graph at all": "torchgraph 1\nanything at all\n",
-    "only the header": "torchgraph 1\n",
-    "empty": "",
     "cut off": GELU[:-10],
-    "more after it": f"{GELU}rm -rf\n",
     "a conflict": f"<<<<<<< ours\n{GELU}",
     "of a later version": GELU.replace("torchgraph 1", "torchgraph 99"),
     "a lone surrogate": GELU.replace("gelu", "ge\ud800lu"),
     "a null character": GELU.replace("gelu", "ge\0lu"),
-    "brackets": GELU.replace("(%x)", f"({'[' * 50_000}{']' * 50_000})"),
     "an unknown value": GELU.replace("(%x)", "(%y)"),
-    "python": "import os\n",
 }
 
 
@@ -265,25 +258,17 @@ def _with(old: str, new: str) -> Callable[[Path], None]:
 
 FILES: dict[str, Callable[[Path], None]] = {
     "deep lists": _bytes(b"[" * 200_000),
-    "deep objects": _bytes(b'{"a":' * 200_000),
     "deep findings": _with('"details": [', f'"details": {"[" * 100_000}'),
     "FIFO": _fifo,
     "link to /dev/zero": _link_to("/dev/zero"),
-    "link to nothing": _link_to("/nowhere/at/all"),
-    "link to itself": _link_to("bad.update.json"),
     "socket": _socket,
     "huge": _huge,
     "directory": _directory,
     "not UTF-8": _bytes(b"\xff\xfe{}"),
-    "UTF-16": _bytes('{"torchgraph_update": 1}'.encode("utf-16")),
-    "empty": _bytes(b""),
-    "a number": _bytes(b"1"),
     "a list": _bytes(b'["torchgraph_update"]'),
     "a large number": _with('"refused": ""', f'"refused": {"9" * 10_000}'),
     "surrogate in the target": _with("test_bad.tgraph", "\\ud800.tgraph"),
-    "surrogate in the test": _with("::test_good", "::\\ud800"),
     "surrogate in the old text": _with('"refused"', '"stored": "\\ud800", "refused"'),
-    "digests in a list": _with('"digests": {', '"digests": [{'),
     "a null character in the target": _with("test_bad.tgraph", "a\\u0000.tgraph"),
 }
 
@@ -384,15 +369,6 @@ def test_text_with_equal_graphs_is_reported_as_equal(place: Place, run: Run) -> 
     assert f"updated  {GOOD}: only names, line order" in said
 
 
-def test_text_with_less_detail_is_reported(place: Place, run: Run) -> None:
-    counts = _GRAPHS["graph"]("relu").to_text("ops")
-    place.leave("good", GOOD, RELU, counts)
-    code, said = run("review", "--accept", str(place.artifacts))
-    assert code == 0
-    assert "detail 'ops', was 'dataflow'" in said
-    assert place.good == counts
-
-
 def test_removal_is_reported_as_a_removal(place: Place, run: Run) -> None:
     other = BAD.replace(".tgraph", "@torch-2.15.tgraph")
     for name in (BAD, other):
@@ -431,7 +407,7 @@ def test_root_that_is_a_link_does_not_widen_the_root(
     assert place.good == GELU
 
 
-@pytest.mark.parametrize("test", ["", ".", "/etc/passwd", "../home", "home", "x" * 5000])
+@pytest.mark.parametrize("test", ["", "/etc/passwd", "x" * 5000])
 def test_artifact_cannot_choose_the_root_or_stop_the_others(
     place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, test: str
 ) -> None:
@@ -523,7 +499,14 @@ def test_artifact_source_line_is_shown_only_for_the_same_change(
     assert ("(recorded by the run)" in said) is same
 
 
-@pytest.mark.parametrize("sources", [[], "text", {"a": 1}, {"a": "\ud800"}, None])
+@pytest.mark.parametrize(
+    "sources",
+    [
+        [],
+        {"a": 1},
+        {"a": "\ud800"},
+    ],
+)
 def test_artifact_with_invalid_sources_is_refused(sources: Any, place: Place, run: Run) -> None:
     place.leave("good", GOOD, RELU, GELU, torchgraph_update=2, stored=RELU, sources=sources)
     code, said = run("review", place.artifacts, "--list")
@@ -585,8 +568,6 @@ def test_update_with_many_digests_is_refused(place: Place) -> None:
     [
         ("pytest.ini", b"\xff"),
         ("setup.cfg", b"[pytest]\n"),
-        ("pyproject.toml", b"tool=1\n"),
-        ("pyproject.toml", b"[tool.pytest"),
         ("pyproject.toml", b"a=" + b"[" * 100_000),
     ],
 )

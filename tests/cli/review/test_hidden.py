@@ -376,22 +376,12 @@ LESS = {
         returned(*VALUES).replace("2.13.0", "2.13.0, digits 2"),
         "digits 2, was exact",
     ),
-    "no digits": (
-        returned(*VALUES),
-        returned(*VALUES).replace("2.13.0", "2.13.0, digits 0"),
-        "digits 0, was exact",
-    ),
     "outputs": (
         returned(*VALUES),
         returned().replace("torchgraph 4", "torchgraph 2"),
         "return values",
     ),
     "links": (broken(1), broken(1).partition("\nlinks")[0], "links between graphs"),
-    "links unknown": (
-        broken(1),
-        broken(1).partition("\nlinks")[0] + "\nlinks unknown\n",
-        "links between graphs",
-    ),
 }
 
 
@@ -415,17 +405,11 @@ def ranks(*texts: str) -> str:
     return f"{head}{mesh}{''.join(parts)}"
 
 
-UNLINKED = broken(1).partition("\nlinks")[0]
 TWICE = returned().replace("inference {", "inference × 2 {")
 PARTS = {
     "value of one constant": (
         constants("(1.0)", "(2.0)"),
         constants("(1.0)", ""),
-        "values of constants",
-    ),
-    "value of a constant whose reader takes another": (
-        constants("(1.0)", ""),
-        constants("", "").replace("  %c1 = constant : f32[2]\n", "").replace("%c0", "%c1"),
         "values of constants",
     ),
     "value of another constant": (
@@ -446,16 +430,6 @@ PARTS = {
     "value on a rank": (
         ranks(*[constants("(1.0)")] * 2),
         ranks(constants("(1.0)"), constants("")),
-        "values of constants",
-    ),
-    "links on a rank": (
-        ranks(*[broken(1)] * 2),
-        ranks(broken(1), UNLINKED),
-        "links between graphs",
-    ),
-    "value of a renamed constant": (
-        constants("(1.0)", ""),
-        constants("").replace("%c0", "%k"),
         "values of constants",
     ),
     "format": (returned(), returned().replace("h 4", "h 2"), "format 2, was 4"),
@@ -502,13 +476,8 @@ A, B, C = (f' stride [{n}] on "{device}"' for n, device in ((1, "cpu"), (2, "cpu
 OTHER_LAYOUTS = {
     "exchanged": ([("relu", A), ("relu", C), ("sin", A)], [("relu", C), ("relu", A), ("cos", A)]),
     "beside an added op": ([("relu", A), ("sin", A)], [("relu", B), ("sin", A), ("relu", A)]),
-    "beside a removed op": ([("relu", B), ("sin", A), ("relu", A)], [("relu", A), ("sin", A)]),
     "of another dtype": ([("relu", A), ("sin", A)], [("relu", A), ("sin", C)]),
     "of an added op": ([("relu", A)], [("relu", A), ("sin", C)]),
-    "of a further added op": (
-        [("relu", A), ("tan", A)],
-        [("relu", B), ("cos", A), ("exp", C)],
-    ),
 }
 
 
@@ -536,7 +505,7 @@ def test_other_layouts_beside_an_edit_are_shown(case: str, root: Path, run: Run)
 AS_JOINT = ordered("abcdef").replace("inference {", '"inference": joint {')
 
 
-@pytest.mark.parametrize("case", [*LESS, *PARTS, "kind"])
+@pytest.mark.parametrize("case", ["outputs", "links", "value on a rank", "kind"])
 def test_difference_of_files_says_what_is_no_longer_compared(
     case: str, root: Path, run: Run
 ) -> None:
@@ -622,11 +591,6 @@ ONE_FORM = {
     ),
     "attribute": (attribute("w"), attribute("w2"), 'after %w = get_attr["w2"]'),
     "effect": (written("add_"), written("add_").replace(" !mutates %x", ""), "2] !mutates %x"),
-    "operand of another op": (
-        masked(),
-        masked(*READS).replace("aten.add", "aten.sub"),
-        "after %o = aten.sub.Tensor(%mask",
-    ),
     "name": (masked(), masked(*READS, **SWAPPED), "with > %label is now %mask"),
     "rank": (
         ranks(of_dtype("f32"), of_dtype("f32")),

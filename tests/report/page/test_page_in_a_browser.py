@@ -236,16 +236,11 @@ HOSTILE = (
     "<script>alert(1)</script>",
     "</script><img src=x onerror=alert(1)>",
     "<!--",
-    "]]>",
     "\x1b[31mred\x1b[0m",
-    "../../../etc/passwd",
     "x" * 2_000,
     "\u202egnirts",
-    "🔥" * 50,
     "a\x00b",
     "half \ud800 of a pair",
-    "${alert(1)}",
-    "javascript:alert(1)",
 )
 
 
@@ -273,7 +268,7 @@ def test_hostile_names_are_shown_as_text(opened: Any, tmp_path: Path) -> None:
     assert page.locator("script:not([data-part])").count() == 2
     page.locator("nav button").first.click()
     assert settled(page).locator("main h2").inner_text() == f"failed {HOSTILE[0]}"
-    page.locator("nav button").nth(7).click()
+    page.locator("nav button").nth(5).click()
     assert "\\u202egnirts" in settled(page).locator("main h2").inner_text()  # shown, not obeyed
 
 

@@ -97,14 +97,6 @@ def test_keys_lead_through_the_findings_of_several_differences(
     assert page.evaluate("location.hash").endswith("&finding=1")
 
 
-@pytest.mark.slow("runs pytest in a new process")
-def test_browser_history_skips_items_passed_by_keys(page: Any) -> None:
-    for _ in range(3):
-        page.keyboard.press("j")
-    page.go_back()
-    assert heading(page) == "1 cause in 2 tests"
-
-
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_keys_lead_to_the_list_and_to_the_search(page: Any) -> None:
     page.keyboard.press("j")
@@ -121,14 +113,10 @@ def test_keys_lead_to_the_list_and_to_the_search(page: Any) -> None:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_keys_with_a_modifier_are_the_browsers(page: Any) -> None:
-    page.keyboard.press("Control+j")
+def test_help_lists_every_key(page: Any) -> None:
+    page.keyboard.press("Control+j")  # the browser's own
     page.keyboard.press("Alt+j")
     assert heading(page) == "1 cause in 2 tests"
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_help_lists_every_key(page: Any) -> None:
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keys")
     assert "next and previous test" in dialog.inner_text()
@@ -205,27 +193,15 @@ def test_print_has_an_address_and_a_limit(
     assert heading(page) == "60 failed tests"
 
 
-@pytest.mark.slow("runs pytest in a new process")
-def test_pdf_has_a_page_for_each_test(page: Any) -> None:
-    page.evaluate("showPrint()")
-    page.locator(".printed").nth(1).wait_for()
-    pdf = page.pdf(format="A4")
-    assert 3 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") <= 6
-
-
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_finding_keys_wait_for_the_loading_test(page: Any) -> None:
+def test_finding_keys_and_the_print_view_wait_for_the_loading_test(page: Any) -> None:
     """While a test is still loading, the keys must not use the findings of the previous test."""
     page.keyboard.press("j")
     settled(page)
     page.evaluate("() => { select(2); ACTIONS.n(); }")
     assert heading(page) == "failed test_a.py::test_2"
     assert page.evaluate("location.hash") == "#test=test_a.py::test_2"
-
-
-@pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_abandoned_print_view_is_not_opened(page: Any) -> None:
-    page.evaluate("() => { const asked = showPrint(); select(1); return asked; }")
+    page.evaluate("() => { const asked = showPrint(); select(1); return asked; }")  # abandoned
     assert heading(page) == "passed test_a.py::test_1"
     assert page.evaluate("location.hash") == "#test=test_a.py::test_1"
 

@@ -109,16 +109,6 @@ def test_removed_node_of_a_second_picture_has_an_address(
 
 
 @pytest.mark.slow("runs pytest in a new process")
-def test_capture_has_an_address(open_at: Any) -> None:
-    page = open_at("#test=test_a.py::test_first")
-    url = copied(page, page.locator("main .linked:has(h3) .link").nth(1))
-    assert url.endswith("#test=test_a.py::test_first&capture=2")
-    page = open_at(url[url.index("#") :])
-    second = page.locator("main h3").nth(1)
-    assert second.evaluate("each => document.activeElement === each")
-
-
-@pytest.mark.slow("runs pytest in a new process")
 def test_cause_has_an_address(open_at: Any) -> None:
     page = open_at("#causes")
     assert heading(page) == "1 cause"
@@ -152,11 +142,8 @@ MISSING = [
     ("#test=test_b.py::test_gone", "The test test_b.py::test_gone is not in this page"),
     (f"#test={quote(ODD)}&finding=9", "Finding 9 is not in this test: 3 findings"),
     ("#test=test_a.py::test_first&capture=7", "Capture 7 is not in this page"),
-    ("#test=test_a.py::test_first&node=x", "The node x is not in this test"),
-    ("#causes&cause=other", "This cause is not in this page"),
     ("#audit", "This page has no audit"),
     ("#%E0%A4%A", "This page has no %E0%A4%A"),
-    ("#12", "This page has no 12"),
 ]
 
 
@@ -170,12 +157,6 @@ def test_link_to_a_missing_target_is_reported(open_at: Any) -> None:
         page.locator("nav li button").first.click()
         settled(page)
         assert alert.count() == 0, hash_
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_unknown_address_opens_the_default_view(open_at: Any) -> None:
-    assert heading(open_at("#")) == "1 cause"
-    assert heading(open_at("#finding=2")) == "1 cause"
 
 
 @pytest.mark.slow("runs pytest in a new process")
@@ -199,20 +180,16 @@ CHOOSE = """(hash) => {
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_selection_during_navigation_takes_precedence(open_at: Any) -> None:
+def test_link_is_followed_in_a_loading_test_unless_another_is_selected(open_at: Any) -> None:
+    page = open_at()
+    page.evaluate("(hash) => { select(1); return follow(hash); }", f"#test={quote(ODD)}&finding=2")
+    assert page.get_by_role("alert").count() == 0
+    assert "added in" in page.locator('.findings [aria-current="true"]').inner_text()
     page = open_at()
     page.evaluate(CHOOSE, f"#test={quote(ODD)}&finding=2")
     assert heading(page) == "passed test_a.py::test_first"
     assert hash_of(page) == "#test=test_a.py::test_first"
     assert page.get_by_role("alert").count() == 0
-
-
-@pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_link_is_followed_in_a_loading_test(open_at: Any) -> None:
-    page = open_at()
-    page.evaluate("(hash) => { select(1); return follow(hash); }", f"#test={quote(ODD)}&finding=2")
-    assert page.get_by_role("alert").count() == 0
-    assert "added in" in page.locator('.findings [aria-current="true"]').inner_text()
 
 
 def listed(page: Any) -> list[str]:
@@ -243,11 +220,3 @@ def test_list_filters_are_in_the_address(open_at: Any) -> None:
     page.go_back()
     page.wait_for_function("document.querySelectorAll('nav li').length === 1")
     assert heading(page) == f"failed {ODD}"
-
-
-@pytest.mark.slow("runs pytest in a new process")
-def test_address_with_only_a_search_opens_the_default_view(open_at: Any) -> None:
-    page = open_at("#search=first&hide=nonsense")
-    assert heading(page) == "1 cause"
-    assert listed(page) == ["test_a.py::test_first"]
-    assert hash_of(page) == "#causes&search=first"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from projects import Run
+from report.audits import broken_at, compiling, made
 
 from pytest_torchgraph.cli import main
 from pytest_torchgraph.report.page.gather import read_page
@@ -81,21 +81,10 @@ def test_merge_of_an_edit_in_two_shards_is_one_cause(
     assert data["causes"]["heading"] == "1 cause in 5 tests"
     assert len(cause["files"]) == 5
     assert data["about"].endswith("1 further test without graphs; 2 pages merged")
+    assert {**merged(out, out), "run": ""} == {**data, "run": ""}  # a page into itself
 
 
-@pytest.mark.slow("a browser and a run of pytest")
-def test_merge_of_merged_pages(shards: tuple[Path, Path], tmp_path: Path) -> None:
-    once = merged(tmp_path / "all.html", *shards)
-    again = merged(tmp_path / "all.html", tmp_path / "all.html")  # merge a page into itself
-    assert {**again, "run": ""} == {**once, "run": ""}
-
-
-def test_merge_joins_the_audits_of_shards(
-    made: Callable[..., Any],
-    compiling: Callable[..., Any],
-    broken_at: Callable[..., Any],
-    tmp_path: Path,
-) -> None:
+def test_merge_joins_the_audits_of_shards(tmp_path: Path) -> None:
     clean, broken = compiling(), compiling(broken_at(7))
     facts = [
         {"test_a.py::test_0": broken},

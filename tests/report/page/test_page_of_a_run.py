@@ -76,7 +76,7 @@ def test_first_screen_has_every_failed_test(pytester: pytest.Pytester, run: Run)
     assert [failure["tests"] for failure in data["failures"]] == [["test_net.py::test_broken"]]
 
 
-WORKERS = {"alone": (), "two workers": ("-p", "xdist", "-n2"), "plain": ("--assert=plain",)}
+WORKERS = {"two workers": ("-p", "xdist", "-n2"), "plain": ("--assert=plain",)}
 
 
 @pytest.mark.slow("further cases; a few are in every run", unless=["plain"])

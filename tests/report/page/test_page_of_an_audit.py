@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 from projects import Run
+from report.audits import broken_at, compiling, made
 from report.page.pages import settled
 from report.page.pages import written as page_of
 
-from pytest_torchgraph.audit import AuditOutcome, Cause, LeakedSetting, TestFacts
+from pytest_torchgraph.audit import AuditOutcome, Cause, LeakedSetting
 from pytest_torchgraph.report.page.gather import read_page
 from pytest_torchgraph.report.surfaces.document import audit_document
-
-Made = Callable[..., AuditOutcome]
-Compiling = Callable[..., TestFacts]
-BrokenAt = Callable[..., Cause]
 
 NOTHING = Cause("nothing", "", "", "Dynamo found no tensor operation", "", 0)
 
@@ -38,9 +35,7 @@ def show(opened: Any, tmp_path: Path) -> Callable[..., Any]:
     return show
 
 
-def test_audit_page_opens_with_the_compilations_of_the_suite(
-    made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
-) -> None:
+def test_audit_page_opens_with_the_compilations_of_the_suite(show: Callable[..., Any]) -> None:
     facts = {f"test_a.py::test_{n}": compiling(broken_at(7)) for n in range(3)}
     facts["test_a.py::test_empty"] = compiling(
         NOTHING, compiles=False, graphs=0, ops=0, frames=(), callables=("test_a.py:90 f",)
@@ -68,7 +63,7 @@ def unfold(page: Any, text: str) -> None:
 
 
 def test_audit_page_lists_regressions_first_and_offers_improvements(
-    made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
+    show: Callable[..., Any],
 ) -> None:
     known, new = broken_at(3, "print(1)"), broken_at(9, "print(2)")
     before = {"test_a": compiling(known), "test_b": compiling(), "test_gone": compiling(ops=9)}
@@ -84,9 +79,7 @@ def test_audit_page_lists_regressions_first_and_offers_improvements(
     assert page.locator("main").inner_text().count("test_gone") == 1
 
 
-def test_tests_are_filtered_and_sorted(
-    made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
-) -> None:
+def test_tests_are_filtered_and_sorted(show: Callable[..., Any]) -> None:
     causes = [(), (broken_at(7),)]
     facts = {
         f"test_{n:04}": compiling(*causes[n % 2], seconds=n / 100, ops=2000 - n) for n in range(500)
@@ -106,9 +99,7 @@ def test_tests_are_filtered_and_sorted(
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_audit_page_without_compilations_or_watch_says_so(
-    made: Made, compiling: Compiling, show: Callable[..., Any]
-) -> None:
+def test_audit_page_without_compilations_or_watch_says_so(show: Callable[..., Any]) -> None:
     page = show(made({}, tests=12))
     main = page.locator("main").inner_text()
     assert main.split("\n")[-1] == "None of 12 tests uses torch.compile."
@@ -125,9 +116,7 @@ def test_audit_page_without_compilations_or_watch_says_so(
 
 
 @pytest.mark.slow("a browser, for further keys, addresses and panes")
-def test_audit_page_is_uncut_on_a_narrow_window_and_on_paper(
-    made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
-) -> None:
+def test_audit_page_is_uncut_on_a_narrow_window_and_on_paper(show: Callable[..., Any]) -> None:
     facts = {f"test_{'long_' * 30}{n}": compiling(broken_at(n, "x" * 300)) for n in range(30)}
     page = show(made(facts), *facts)
     page.set_viewport_size({"width": 600, "height": 800})
@@ -144,9 +133,7 @@ def test_audit_page_is_uncut_on_a_narrow_window_and_on_paper(
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m\"'`${1}"
 
 
-def test_audit_page_shows_hostile_text_as_text(
-    made: Made, compiling: Compiling, show: Callable[..., Any]
-) -> None:
+def test_audit_page_shows_hostile_text_as_text(show: Callable[..., Any]) -> None:
     cause = Cause("break", HOSTILE, HOSTILE, HOSTILE, HOSTILE, 3)
     where = f"{HOSTILE}:3 {HOSTILE}"
     facts = compiling(cause, frames=(where,), callables=(where,), backends=(HOSTILE,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from projects import Run
+from report.audits import broken_at, compiling, made
 
 from pytest_torchgraph.audit import (
     AuditOutcome,
     Cause,
     CodePlace,
     LeakedSetting,
-    TestFacts,
     Verdict,
 )
 from pytest_torchgraph.report.surfaces.github import (
@@ -30,10 +30,6 @@ from pytest_torchgraph.report.surfaces.github import (
     summary,
 )
 from pytest_torchgraph.words import markdown_code, markdown_text
-
-Made = Callable[..., AuditOutcome]
-Compiling = Callable[..., TestFacts]
-BrokenAt = Callable[..., Cause]
 
 NOTHING = Cause("nothing", "", "", "Dynamo found no tensor operation", "", 0)
 
@@ -56,6 +52,11 @@ def repository(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def checkout(repository: Path) -> Workspace:
+    return workspace(repository / "project", WORKSPACE=repository)
+
+
 def commands(outcome: AuditOutcome, checkout: Workspace) -> list[str]:
     return [annotation.command(checkout) for annotation in annotations_of(outcome)]
 
@@ -63,10 +64,7 @@ def commands(outcome: AuditOutcome, checkout: Workspace) -> list[str]:
 # -- annotations -----------------------------------------------------------------------------------
 
 
-def test_each_cause_is_a_warning_at_the_models_line(
-    made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
-) -> None:
-    checkout = workspace(repository / "project", WORKSPACE=repository)
+def test_each_cause_is_a_warning_at_the_models_line(checkout: Workspace) -> None:
     facts = {f"test_net.py::test_{n}": compiling(broken_at(7)) for n in range(5)}
     assert commands(made(facts), checkout) == [
         "::warning file=project/net.py,line=7,title=torchgraph%3A graph break::"
@@ -75,12 +73,9 @@ def test_each_cause_is_a_warning_at_the_models_line(
     ]
 
 
-def test_recompilation_is_a_warning_at_the_line_that_made_the_guard(
-    made: Made, compiling: Compiling, repository: Path
-) -> None:
+def test_recompilation_is_a_warning_at_the_line_that_made_the_guard(checkout: Workspace) -> None:
     again = Cause("recompile", "net.py", "forward", "", "", 3)
     known = replace(again, guard="self.calls: was 0, is 1", guard_place="net.py:7 helper")
-    checkout = workspace(repository / "project", WORKSPACE=repository)
     lines = [commands(made({"test_a": compiling(cause)}), checkout)[0] for cause in (again, known)]
     head = "title=torchgraph%3A recompile::recompiled: net.py:3 in forward"
     assert lines[0].startswith(f"::warning file=project/net.py,line=3,{head}%0A1 test")
@@ -98,10 +93,7 @@ def test_texts_are_escaped_as_githubs_toolkit_does(repository: Path) -> None:
     )
 
 
-def test_annotations_list_the_costliest_first_and_count_the_rest(
-    made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
-) -> None:
-    checkout = workspace(repository / "project", WORKSPACE=repository)
+def test_annotations_list_the_costliest_first_and_count_the_rest(checkout: Workspace) -> None:
     causes = [broken_at(line, f"print({line})") for line in range(1, 15)]
     facts = {f"test_{n}": compiling(*causes[:n]) for n in range(15)}
     annotations = commands(made(facts), checkout)
@@ -114,10 +106,7 @@ def test_annotations_list_the_costliest_first_and_count_the_rest(
     assert "more" not in commands(made(fewer), checkout)[-1]
 
 
-def test_annotations_of_a_check_omit_tolerated_causes(
-    made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
-) -> None:
-    checkout = workspace(repository / "project", WORKSPACE=repository)
+def test_annotations_of_a_check_omit_tolerated_causes(checkout: Workspace) -> None:
     known, new = broken_at(3, "print(1)"), broken_at(9, "print(2)")
     before = {"test_a": compiling(known), "test_b": compiling(ops=8)}
     after = {"test_a": compiling(known, new), "test_b": compiling(ops=4)}
@@ -131,7 +120,7 @@ def test_annotations_of_a_check_omit_tolerated_causes(
     assert commands(made(before, before), checkout) == []
 
 
-def test_annotations_name_unjudged_tests(made: Made, compiling: Compiling, tmp_path: Path) -> None:
+def test_annotations_name_unjudged_tests(tmp_path: Path) -> None:
     checkout = workspace(tmp_path)
     facts = {"test": compiling()}
     broken = made(facts, mode="check", broken="KeyError: 'x'", said=("not checked",))
@@ -150,10 +139,7 @@ def test_annotations_name_unjudged_tests(made: Made, compiling: Compiling, tmp_p
     ]
 
 
-def test_annotation_without_a_place_is_at_the_tests_call(
-    made: Made, compiling: Compiling, repository: Path
-) -> None:
-    checkout = workspace(repository / "project", WORKSPACE=repository)
+def test_annotation_without_a_place_is_at_the_tests_call(checkout: Workspace) -> None:
     empty = compiling(NOTHING, compiles=False, frames=(), callables=("net.py:12 Net",))
     (command,) = commands(made({"test": empty}), checkout)
     assert command.startswith("::warning file=project/net.py,line=12,")
@@ -199,9 +185,7 @@ def test_files_outside_of_the_workspace_and_installed_ones_have_no_place(
 # -- the summary -----------------------------------------------------------------------------------
 
 
-def test_summary_has_the_lines_of_the_terminal_escaped(
-    made: Made, compiling: Compiling, broken_at: BrokenAt
-) -> None:
+def test_summary_has_the_lines_of_the_terminal_escaped() -> None:
     facts = {f"test_{n}": compiling(broken_at(9 + n, f"a|{n}")) for n in range(12)}
     left = [LeakedSetting("torch._dynamo.config.verbose", "False", "True", "test_a")]
     lines = summary(made(facts, settings=left, said=("worse than a.json:", "1 test  x")), 10_000)
@@ -215,9 +199,7 @@ def test_summary_has_the_lines_of_the_terminal_escaped(
     assert broken[2:] == ["- incomplete audit: KeyError: 'x'", "- not checked"]
 
 
-def test_long_summary_is_cut_with_a_note(
-    made: Made, compiling: Compiling, broken_at: BrokenAt
-) -> None:
+def test_long_summary_is_cut_with_a_note() -> None:
     causes = [broken_at(line, f"print({line}, 'é\ud800')") for line in range(500)]
     outcome = made({"test": compiling(*causes)})
     whole = summary(outcome, 1_000_000)
@@ -231,9 +213,7 @@ def test_long_summary_is_cut_with_a_note(
     assert not any("omitted" in line for line in whole)
 
 
-def test_summary_keeps_and_counts_earlier_content(
-    made: Made, compiling: Compiling, broken_at: BrokenAt, tmp_path: Path
-) -> None:
+def test_summary_keeps_and_counts_earlier_content(tmp_path: Path) -> None:
     path, outcome = tmp_path / "summary", made({"t": compiling()})
     path.write_text("of another step's program")
     append_summary(path, outcome)
@@ -317,7 +297,7 @@ def said(result: pytest.RunResult) -> list[str]:
 
 
 @pytest.mark.slow("runs pytest in a new process")
-@pytest.mark.parametrize("how", [("-q",), ("-v", "-p", "xdist", "-n2"), ("-qq", "--no-summary")])
+@pytest.mark.parametrize("how", [("-v", "-p", "xdist", "-n2"), ("-qq", "--no-summary")])
 def test_step_has_annotations_and_a_summary(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str], how: tuple[str, ...]
 ) -> None:
