@@ -83,23 +83,6 @@ def test_two_edits_of_one_call_of_a_module_are_two() -> None:
     assert [len(finding.places) for finding in diff.findings] == [1, 1], diff
 
 
-def test_activation_shared_by_all_layers_is_named_with_its_callers() -> None:
-    lines, value = [], "x"
-    for k in range(4):
-        n = f".{k}" if k else ""
-        lines += [
-            f"%layers.{k}.up/neg = aten.neg(%{value})",
-            f"%act/gelu{n} = aten.gelu(%layers.{k}.up/neg)",
-            f"%layers.{k}.down/exp = aten.exp(%act/gelu{n})",
-        ]
-        value = f"layers.{k}.down/exp"
-    body = "\n".join([*lines, f"return %{value}"])
-    diff = difference(graph(body), graph(body.replace("gelu", "relu")))
-    assert diff.heading() == (
-        "1 edit in 4 places: aten.gelu -> aten.relu in act × 4, fed by layers.{0 … 3}.up"
-    )
-
-
 def at(g: Graph, lines: dict[str, tuple[str, int]], function: str = "") -> Graph:
     """Return the graph with source lines for the named nodes."""
     nodes = (

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph, abridged, diff_graphs
+from pytest_torchgraph.graph.diff.paths import natural_key
 from pytest_torchgraph.graph.diff.words import places_text
 
 LAYER: Layer = {
@@ -136,6 +137,13 @@ def _count(form: str) -> int:
             number += int(last) - int(first) + 1 if last else 1
         count *= number
     return count
+
+
+def test_paths_are_abridged_and_sorted_by_the_numbers_in_them() -> None:
+    paths = [f"encoder.layers.encoder_layer_{i}.mlp.{k}" for i in range(12) for k in (0, 3)]
+    assert abridged(paths) == "encoder.layers.encoder_layer_{0 … 11}.mlp.{0, 3}"
+    assert abridged(["conv1", "conv2", "a_01", "a_1"]) == "conv1, conv2, a_01, a_1"
+    assert sorted([*paths[12:], *paths[:12]], key=natural_key) == paths
 
 
 def test_finding_lists_its_places_abridged() -> None:

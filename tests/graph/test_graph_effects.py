@@ -108,8 +108,9 @@ def test_write_targets_are_compared() -> None:
     assert to_x != to_y
 
 
-def test_two_reads_of_one_attribute_are_one_storage() -> None:
-    reads = '%a = get_attr["n"] : i64[]\n%b = get_attr["n"] : i64[]\n'
+@pytest.mark.parametrize("name", ["n", ""])
+def test_two_reads_of_one_attribute_are_one_storage(name: str) -> None:
+    reads = f'%a = get_attr["{name}"] : i64[]\n%b = get_attr["{name}"] : i64[]\n'
     forth, back = (
         graph(
             f"{reads}%v = aten.{p}_({i}) !mutates {i}\n%w = aten.{q}_({j}) !mutates {j}\nreturn %x"

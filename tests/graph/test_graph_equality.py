@@ -287,11 +287,6 @@ def test_a_body_inside_another_argument_is_compared() -> None:
     assert unequal(wrapped("aten.sin", call="[@b0, 1]"), wrapped("aten.cos", call="[@b0, 1]"))
 
 
-def test_two_calls_of_one_body_equal_calls_of_two_equal_bodies() -> None:
-    both = wrapped("aten.sin", "aten.sin", call="@b0, @b1")
-    assert not unequal(both, wrapped("aten.sin", call="@b0, @b0"))
-
-
 # -- equality as such ------------------------------------------------------------------------------
 
 

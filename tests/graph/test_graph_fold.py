@@ -90,19 +90,6 @@ def test_instances_are_written_once() -> None:
     assert expand(folded) == layers(4)
 
 
-@pytest.mark.parametrize(("ops", "blocks"), [(30, 1), (10, 0)])
-def test_two_equal_instances_are_written_once_if_they_are_long(ops: int, blocks: int) -> None:
-    lines, before = ["%x = input : f32[2]"], "%x"
-    for n in range(2):
-        for k in range(ops):
-            lines.append(f"%net.{n}/sin.{k} = aten.sin.default({before}) : f32[2]")
-            before = f"%net.{n}/sin.{k}"
-    text = written("\n".join([*lines, f"return {before}"]))
-    folded = fold(text)
-    assert folded.count("each net.*") == blocks
-    assert Graph.from_text(folded) == Graph.from_text(text)
-
-
 def test_fold_exception_only_adds_lines() -> None:
     plain = body(fold(layers(12)))
     changed = body(fold(layers(12, {6: "tanh"})))
@@ -316,14 +303,6 @@ def test_stored_snapshot_is_folded() -> None:
     graph = Graph.from_text(layers(12))
     assert graph.to_text() == Program(Header(), (graph,)).to_text("dataflow") == fold(layers(12))
     assert graph.to_text(fold=False) == layers(12)
-
-
-def test_a_further_layer_is_one_more_line() -> None:
-    """Several instances on one line would be shorter, but git merges lines."""
-    twelve, thirteen = (body(fold(layers(n))).split("\n") for n in (12, 13))
-    added = ["  net.12: $1 = %net.11/add", "  return %net.12/add", "  save %net.12.fc/mm"]
-    assert [line for line in thirteen if line not in twelve] == added
-    assert [line for line in twelve if line not in thirteen] == ["  return %net.11/add"]
 
 
 # -- random texts ----------------------------------------------------------------------------------
