@@ -45,15 +45,6 @@ def test_collective_box_has_the_group_the_bytes_and_the_wait(look):
     assert reduce[-2:] == ["all_reduce over tp, 384 B", "waited for at once"]
 
 
-def test_wait_for_a_view_of_a_collective_ends_the_collective(look):
-    view = "%seen = aten.view.default(%gather, [64]) : f32[64]\n  %gathered"
-    text = TEXT.replace("%gathered =", f"{view} =").replace(
-        "wait_tensor.default(%gather)", "wait_tensor.default(%seen)"
-    )
-    seen = look(to_dot(Graph.from_text(text)))
-    assert lines_of(seen, "all_gather_into_tensor")[-1] == "waited for after 3 ops"
-
-
 def test_each_of_several_sends_and_receives_has_a_line(look):
     text = TEXT.replace(
         "  return [%sigmoid, %two]",

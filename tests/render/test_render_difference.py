@@ -14,7 +14,6 @@ from pytest_torchgraph.graph import (
     GraphDiff,
     GraphPair,
     Node,
-    Place,
     Ref,
     Source,
     TensorMeta,
@@ -227,24 +226,6 @@ def test_edges_to_a_long_return_do_not_hide_the_rest(look):
 
     assert seen.box("~ aten.a20 → aten.new")
     assert not any("return" in text for text in seen.boxes)
-
-
-def test_consequence_in_each_place_is_paler_than_its_edit(look):
-    old, new = graph(chain("a", "b", "c", "d")), graph(chain("e", "f", "g", "h"))
-    first, second, third, fourth = (
-        Change("changed", "forward", *nodes)
-        for nodes in zip(old.nodes[1:5], new.nodes[1:5], strict=True)
-    )
-    places = (Place("", "forward", (first,), (second,)), Place("", "forward", (third,), (fourth,)))
-    changed = tuple(zip(old.nodes[1:5], new.nodes[1:5], strict=True))
-
-    seen = look(
-        diff_to_dot(GraphDiff((Finding(places),), (GraphPair(old, new, changed=changed),)), hops=3)
-    )
-
-    boxes = [next(b for text, b in seen.boxes.items() if f"aten.{op}" in text) for op in "abcd"]
-    assert [box["fillcolor"] == "#FFFFFF" for box in boxes] == [False, True, False, True]
-    assert len({box["color"] for box in boxes}) == 1
 
 
 @pytest.mark.parametrize("consequences", [False, True])
