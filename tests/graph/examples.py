@@ -29,12 +29,15 @@ class Example:
     patch: str
     expected: dict[str, str]
 
-    def graphs(self) -> list[tuple[Graph, ...]]:
-        """Return the graphs before and after."""
+    def texts(self) -> list[str]:
+        """Return the texts before and after."""
         lines = [line for line in self.patch.split("\n") if line[:1] != "#"]
         sides = ([line[1:] for line in lines if line[:1] != other] for other in "+-")
-        texts = ("\n".join(["torchgraph 4", "", *side, ""]) for side in sides)
-        return [parse_text(text).graphs for text in texts]
+        return ["\n".join(["torchgraph 4", "", *side, ""]) for side in sides]
+
+    def graphs(self) -> list[tuple[Graph, ...]]:
+        """Return the graphs before and after."""
+        return [parse_text(text).graphs for text in self.texts()]
 
     def check(self, found: dict[str, str]) -> None:
         """Compare with what is found."""
