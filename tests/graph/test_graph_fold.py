@@ -38,8 +38,8 @@ STORED = [
 ]
 
 
-def layers(count: int, extra: dict[int, str] | None = None) -> str:
-    """Return layers of four ops each. `extra` maps a layer to an op after its second op."""
+def layers(count: int) -> str:
+    """Return layers of four ops each."""
     lines = ["%x = input : f32[2]"]
     before = "%x"
     for n in range(count):
@@ -47,12 +47,8 @@ def layers(count: int, extra: dict[int, str] | None = None) -> str:
             f"%net.{n}.fc/t = aten.t.default({before}) : f32[2]",
             f"%net.{n}.fc/mm = aten.mm.default({before}, %net.{n}.fc/t) : f32[2]",
         ]
-        value = f"%net.{n}.fc/mm"
-        if extra and n in extra:
-            lines.append(f"%net.{n}.act/{extra[n]} = aten.{extra[n]}.default({value}) : f32[2]")
-            value = f"%net.{n}.act/{extra[n]}"
         lines += [
-            f"%net.{n}.act/relu = aten.relu.default({value}) : f32[2]",
+            f"%net.{n}.act/relu = aten.relu.default(%net.{n}.fc/mm) : f32[2]",
             f"%net.{n}/add = aten.add.Tensor(%net.{n}.act/relu, {before}) : f32[2]",
         ]
         before = f"%net.{n}/add"
