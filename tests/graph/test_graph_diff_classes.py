@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import pytest_torchgraph
-from pytest_torchgraph import Capture, GraphDiff
+from pytest_torchgraph import Capture
 
 
 class Broken(nn.Module):
@@ -79,10 +79,6 @@ def broken() -> Capture:
 @pytest.fixture(scope="module")
 def whole() -> Capture:
     return captured(Whole)
-
-
-def names(diff: GraphDiff) -> list[str]:
-    return [line.partition(" (")[0] for line in str(diff).splitlines() if line[0] in "~+->"]
 
 
 def test_another_class_without_the_break_is_the_break_and_the_edit(

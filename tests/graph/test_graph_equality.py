@@ -214,7 +214,30 @@ def test_dead_code_is_compared_exactly(
     assert unequal(one, other) != same_dead_code(one, other)
 
 
-# -- bodies of higher-order ops --------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("one", "two", "ordered"),
+    [
+        ("!random", "!random", True),
+        ("!communicates", "!communicates", True),
+        ("!syncs", "!syncs", True),
+        ("!syncs", "!random", False),
+        ("!opaque", "!opaque", True),
+        ("!mutates %x", "!mutates %x", True),
+        ("!opaque", "!random", True),
+        ("!communicates", "!opaque", True),
+        ("!mutates %x", "!opaque", True),
+        ("!random !mutates %x", "!mutates %x", True),
+        ("!random", "!communicates", False),
+        ("!mutates %x", "!mutates %y", False),
+        ("!mutates %x", "!random", False),
+    ],
+)
+def test_effects_on_one_resource_are_ordered_and_others_are_not(
+    one: str, two: str, ordered: bool
+) -> None:
+    lines = f"%a = f(1) {one}", f"%b = g(2) {two}"
+    forth, back = (graph("\n".join([*order, "return %x"])) for order in (lines, lines[::-1]))
+    assert unequal(forth, back) is ordered
 
 
 # -- equality as such ------------------------------------------------------------------------------

@@ -152,7 +152,6 @@ BACKWARD = """
 {sums}
 return %out
 """
-FUNCTIONS = ("sin", "cos")
 
 
 def step(order: tuple[str, ...], terms: str, saved: tuple[str, ...] | None = None) -> list[Graph]:

@@ -45,7 +45,7 @@ def lines(drawn, paints):
         if edge.get("style") != "invis":
             tail, head = (texts[edge[end]].split(" | ")[0] for end in ("tail", "head"))
             shown = f"{text_of(edge).strip()} {looks(edge, paints)}".strip()
-            yield f"{tail} -> {head}: {shown}".removesuffix(": ")
+            yield f"{tail} -> {head}: {shown}".removesuffix(": ").rstrip()
     for key, item in objects.items():
         if item["name"].startswith("cluster"):
             inside = [texts[node].split(" | ")[0] for node in item.get("nodes", ())]
