@@ -10,7 +10,7 @@ from .faults import FAULTS, Fault
 from .measure import answer
 
 
-@pytest.mark.slow("further faults", unless=["convolution-aot-removed*"])
+@pytest.mark.slow("seconds for each; four faults of quick tests are in test_first_difference.py")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_planted_fault_is_named(fault: Fault) -> None:
     result = answer(fault)

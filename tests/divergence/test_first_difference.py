@@ -79,8 +79,12 @@ def gelu() -> Capture:
     return captured(Gelu())
 
 
-def test_first_difference_of_a_formula(gelu: Capture) -> None:
-    first = first_of(gelu)
+@pytest.fixture(scope="module")
+def first(gelu: Capture) -> Divergence:
+    return first_of(gelu)
+
+
+def test_first_difference_of_a_formula(first: Divergence) -> None:
     assert (first.stage, first.kind, first.module, first.graph) == (
         "dynamo",
         "formula",
@@ -95,17 +99,19 @@ def test_first_difference_of_a_formula(gelu: Capture) -> None:
     assert first.size > 1000 * first.rounding
 
 
-def test_failed_check_appends_the_first_difference_and_shows_it(gelu: Capture) -> None:
+def test_failed_check_appends_the_first_difference_and_shows_it(
+    gelu: Capture, first: Divergence
+) -> None:
     with pytest.raises(AssertionError) as failed:
         gelu.assert_matches_eager()
-    message, first = str(failed.value), str(gelu.first_difference())
-    assert message.endswith(first)
-    assert "First difference: in the graph that Dynamo traced, middle, " in first
-    assert "a different formula, not rounding" in first
-    assert "The inputs agree: %up/addmm." in first
-    assert "\n  eager: aten.gelu(%up/addmm)\n" in first
-    assert '\n  captured: aten.gelu(%up/addmm, approximate="tanh")\n' in first
-    assert "  If %middle/gelu, %middle/gelu_backward had eager's values, the rest" in first
+    words = str(first)
+    assert str(failed.value).endswith(words)
+    assert "First difference: in the graph that Dynamo traced, middle, " in words
+    assert "a different formula, not rounding" in words
+    assert "The inputs agree: %up/addmm." in words
+    assert "\n  eager: aten.gelu(%up/addmm)\n" in words
+    assert '\n  captured: aten.gelu(%up/addmm, approximate="tanh")\n' in words
+    assert "  If %middle/gelu, %middle/gelu_backward had eager's values, the rest" in words
     shown = shown_by(failed.value)
     assert isinstance(shown, UnexpectedOps)
     assert [node.name for node in shown.nodes] == ["middle/gelu"]
