@@ -106,8 +106,9 @@ def test_an_instance_that_leaves_its_group_leaves_the_text_of_the_others() -> No
 def test_a_number_inside_a_name_is_that_of_an_instance(name: str) -> None:
     text = network([(8, OPS)] * 5, name)
     folded = fold(text)
-    assert f"  each {name.partition('{')[0]}* {{\n" in folded
-    assert f"  {name.format(2)}: $1 = %{name.format(1)}.a/op15.15\n" in folded
+    start = name.partition("{")[0]
+    assert f"  each {start}* {{\n" in folded
+    assert f"  {start}2: $1 = %{name.format(1)}.a/op15.15\n" in folded
     assert expand(folded) == text
     assert Graph.from_text(folded) == Graph.from_text(text)
 
