@@ -82,8 +82,7 @@ def test_a_group_made_earlier_changes_nothing(via: str) -> None:
     assert list(dict.fromkeys(named(few))) == ["g0", "g1"]
 
 
-@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
-@pytest.mark.parametrize("via", ["dispatch", "dynamo", "aot"])
+@pytest.mark.parametrize("via", ["dispatch", "dynamo"])
 def test_graphs_with_one_and_two_groups_differ(via: str) -> None:
     if via == "dispatch":
         skip_before("2.11", "collectives have no derivative")

@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pytest_torchgraph import Aot, Capture, CaptureError, capture
+from pytest_torchgraph import Aot, Capture, CaptureError, Divergence, capture
 from pytest_torchgraph.context import CONTEXT
 from pytest_torchgraph.divergence import valued
 from pytest_torchgraph.divergence import values as budget
 from pytest_torchgraph.graph import Node, Ref, UnexpectedOps, headline, nodes_to_show, shown_by
 
 from .faults import Fault, constant, removed, saving_another, scaled, swapped
-from .measure import answer
+from .measure import Answer, answer
 
 
 class Gelu(nn.Module):
@@ -68,14 +68,23 @@ def captured(middle: nn.Module, **options: object) -> Capture:
     return capture(Block(middle), torch.randn(3, 8), **options)
 
 
+def first_of(found: Capture | Answer) -> Divergence:
+    first = found.first if isinstance(found, Answer) else found.first_difference()
+    assert first is not None
+    return first
+
+
 @pytest.fixture(scope="module")
 def gelu() -> Capture:
     return captured(Gelu())
 
 
-def test_first_difference_of_a_formula(gelu: Capture) -> None:
-    first = gelu.first_difference()
-    assert first is not None
+@pytest.fixture(scope="module")
+def first(gelu: Capture) -> Divergence:
+    return first_of(gelu)
+
+
+def test_first_difference_of_a_formula(first: Divergence) -> None:
     assert (first.stage, first.kind, first.module, first.graph) == (
         "dynamo",
         "formula",
@@ -90,17 +99,19 @@ def test_first_difference_of_a_formula(gelu: Capture) -> None:
     assert first.size > 1000 * first.rounding
 
 
-def test_failed_check_appends_the_first_difference_and_shows_it(gelu: Capture) -> None:
+def test_failed_check_appends_the_first_difference_and_shows_it(
+    gelu: Capture, first: Divergence
+) -> None:
     with pytest.raises(AssertionError) as failed:
         gelu.assert_matches_eager()
-    message, first = str(failed.value), str(gelu.first_difference())
-    assert message.endswith(first)
-    assert "First difference: in the graph that Dynamo traced, middle, " in first
-    assert "a different formula, not rounding" in first
-    assert "The inputs agree: %up/addmm." in first
-    assert "\n  eager: aten.gelu(%up/addmm)\n" in first
-    assert '\n  captured: aten.gelu(%up/addmm, approximate="tanh")\n' in first
-    assert "  If %middle/gelu, %middle/gelu_backward had eager's values, the rest" in first
+    words = str(first)
+    assert str(failed.value).endswith(words)
+    assert "First difference: in the graph that Dynamo traced, middle, " in words
+    assert "a different formula, not rounding" in words
+    assert "The inputs agree: %up/addmm." in words
+    assert "\n  eager: aten.gelu(%up/addmm)\n" in words
+    assert '\n  captured: aten.gelu(%up/addmm, approximate="tanh")\n' in words
+    assert "  If %middle/gelu, %middle/gelu_backward had eager's values, the rest" in words
     shown = shown_by(failed.value)
     assert isinstance(shown, UnexpectedOps)
     assert [node.name for node in shown.nodes] == ["middle/gelu"]
@@ -113,8 +124,7 @@ def test_first_difference_is_none_within_the_tolerance(gelu: Capture) -> None:
 
 
 def test_first_difference_in_the_backward() -> None:
-    first = captured(OfFunction()).first_difference()
-    assert first is not None
+    first = first_of(captured(OfFunction()))
     assert (first.stage, first.graph, first.kind) == ("dynamo", "backward", "formula")
     assert first.nodes[-1].op == "aten.mul.Tensor"
     assert first.more == ()
@@ -130,24 +140,8 @@ def test_first_difference_refuses_other_mechanisms() -> None:
 
 
 def test_first_difference_is_found_via_dynamo() -> None:
-    first = captured(Gelu(), via="dynamo").first_difference()
-    assert first is not None
+    first = first_of(captured(Gelu(), via="dynamo"))
     assert (first.stage, first.module, first.sure) == ("dynamo", "middle", True)
-
-
-@pytest.mark.slow("compiles a model twice, and searches it")
-def test_graph_break_ends_the_search_with_its_reason() -> None:
-    class Broken(Gelu):
-        def forward(self, x: Tensor) -> Tensor:
-            torch._dynamo.graph_break()
-            return super().forward(x)
-
-    first = captured(Broken()).first_difference()
-    assert first is not None
-    assert not first.nodes
-    assert not first.sure
-    assert "First difference: not found, because" in str(first)
-    assert "only a single forward with its backward can be compared" in first.reason
 
 
 def test_thread_in_the_eager_run_ends_the_search_with_its_reason() -> None:
@@ -160,8 +154,7 @@ def test_thread_in_the_eager_run_ends_the_search_with_its_reason() -> None:
                 thread.join()
             return super().forward(x) + results[-1]
 
-    first = captured(Threaded()).first_difference()
-    assert first is not None
+    first = first_of(captured(Threaded()))
     assert (first.stage, first.nodes, first.sure) == ("eager", (), False)
     assert str(first).startswith(
         "First difference: not found, because the eager run cannot be recorded op by op: something "
@@ -198,8 +191,7 @@ def test_custom_op_without_a_fake_is_named_where_only_eager_calls_it() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * 1.25 if torch.compiler.is_compiling() else without_fake(x)
 
-    first = captured(Eager()).first_difference()
-    assert first is not None
+    first = first_of(captured(Eager()))
     assert (first.stage, first.module) == ("dynamo", "middle")
     assert [node.op for node in first.eager_nodes] == ["divergence.without_fake.default"]
     assert [node.op for node in first.nodes] == ["aten.mul.Tensor"]
@@ -211,9 +203,9 @@ def test_custom_op_without_a_fake_at_a_graph_break_ends_the_search_with_its_reas
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(torch.compiler.disable(without_fake)(x))
 
-    first = captured(Outside()).first_difference()
-    assert first is not None
+    first = first_of(captured(Outside()))
     assert (first.nodes, first.sure) == ((), False)
+    assert "First difference: not found, because" in str(first)
     assert "only a single forward with its backward can be compared" in first.reason
 
 
@@ -239,8 +231,7 @@ def test_write_to_a_saved_value_reaches_its_views() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(Writing.apply(x))
 
-    first = captured(OfWriting()).first_difference()
-    assert first is not None
+    first = first_of(captured(OfWriting()))
     assert first.reason == ""
     assert first.nodes[-1].op == "aten.gelu.default"
 
@@ -250,8 +241,7 @@ def test_missing_op_of_a_backward_is_named_by_its_eager_op() -> None:
     fault = Fault(
         "dropped", "aot", "removed", removed("aten.native_dropout_backward.default"), True
     )
-    first = answer(fault).first
-    assert first is not None
+    first = first_of(answer(fault))
     assert first.sure
     assert (first.module, [node.op for node in first.eager_nodes][:1]) == (
         "drop",
@@ -294,8 +284,7 @@ def test_all_nodes_are_shown_if_both_sides_have_the_same_ops() -> None:
 
 
 def test_added_op_is_shown_with_its_constant() -> None:
-    first = answer(Fault("gated", "aot", "scaled", scaled("aten.silu.default"))).first
-    assert first is not None
+    first = first_of(answer(Fault("gated", "aot", "scaled", scaled("aten.silu.default"))))
     assert ": aten.mul.Tensor added." in str(first)
     assert first.calls == ((), ("aten.mul.Tensor(%silu, 1.01)",))
     assert "\n  captured: aten.mul.Tensor(%silu, 1.01)\n" in str(first)
@@ -303,8 +292,7 @@ def test_added_op_is_shown_with_its_constant() -> None:
 
 
 def test_exchanged_operands_are_other_operands() -> None:
-    first = answer(Fault("gated", "aot", "swapped", swapped("aten.sub.Tensor"))).first
-    assert first is not None
+    first = first_of(answer(Fault("gated", "aot", "swapped", swapped("aten.sub.Tensor"))))
     assert first.kind == "operand"
     assert "the same ops on other operands" in str(first)
     eager, here = (call.removeprefix("aten.sub.Tensor(").strip(")") for (call,) in first.calls)
@@ -327,8 +315,7 @@ class OtherWeight(nn.Module):
 
 @pytest.mark.slow("compiles a model twice, and searches it")
 def test_another_parameter_is_another_operand() -> None:
-    first = captured(OtherWeight()).first_difference()
-    assert first is not None
+    first = first_of(captured(OtherWeight()))
     assert first.kind == "operand"
     (eager,), (here,) = first.calls
     assert [call.partition("(")[0] for call in (eager, here)] == ["aten.mm", "aten.mm"]
@@ -338,8 +325,7 @@ def test_another_parameter_is_another_operand() -> None:
 
 
 def test_other_constant_on_the_same_operands_is_a_formula() -> None:
-    first = answer(Fault("gated", "aot", "constant", constant("aten.div.Tensor"))).first
-    assert first is not None
+    first = first_of(answer(Fault("gated", "aot", "constant", constant("aten.div.Tensor"))))
     assert first.kind == "formula"
     (eager,), (here,) = first.calls
     assert eager.endswith(", 2.5)")
@@ -365,16 +351,14 @@ class OfIndex(nn.Module):
 
 def test_size_of_an_integer_is_the_largest_difference() -> None:
     torch.manual_seed(0)
-    first = capture(OfIndex(), torch.tensor([[1.0, 0, 2, 9], [1, 0, 2, 7]])).first_difference()
-    assert first is not None
+    first = first_of(capture(OfIndex(), torch.tensor([[1.0, 0, 2, 9], [1, 0, 2, 7]])))
     assert [node.op for node in first.nodes] == ["aten.argmin.default"]
     assert first.size == pytest.approx(2 / 3)  # index 1 instead of 3
 
 
 @pytest.mark.slow("compiles a model twice, and searches it")
 def test_zero_value_of_eager_is_said_in_words() -> None:
-    first = answer(Fault("recurrent", "partition", "saved", saving_another(), True)).first
-    assert first is not None
+    first = first_of(answer(Fault("recurrent", "partition", "saved", saving_another(), True)))
     assert (first.kind, first.size) == ("operand", math.inf)
     assert "Cause: the same ops on other operands.\n  Recomputed in float64 from" in str(first)
     assert "the results differ, and eager's is zero everywhere.\n" in str(first)
@@ -396,8 +380,7 @@ class Logarithm(nn.Module):
 
 @pytest.mark.parametrize("model", [Divided(), Logarithm()], ids=["compiled", "eager"])
 def test_values_that_are_not_finite_are_said_in_words(model: nn.Module) -> None:
-    first = capture(model, torch.ones(2, 3)).first_difference()
-    assert first is not None
+    first = first_of(capture(model, torch.ones(2, 3)))
     assert math.isnan(first.size)
     assert "Cause: a different formula, not rounding.\n" in str(first)
     assert "the results differ in numbers that are not finite.\n" in str(first)
@@ -451,8 +434,7 @@ def test_search_ends_where_values_take_too_much_memory(
     gelu: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "MOST_BYTES", 1000)
-    first = gelu.first_difference()
-    assert first is not None
+    first = first_of(gelu)
     assert (first.stage, first.nodes, first.sure) == ("eager", (), False)
     assert first.reason.startswith("the values of the graphs need more than")
 
@@ -501,8 +483,7 @@ def wrong_gelu(x: Tensor, approximate: str = "none") -> Tensor:
 @pytest.mark.slow("compiles a model twice, and searches it")
 def test_first_difference_in_a_decomposition() -> None:
     table = {torch.ops.aten.gelu.default: wrong_gelu}
-    first = captured(nn.GELU(), via=Aot(decompositions=table)).first_difference()
-    assert first is not None
+    first = first_of(captured(nn.GELU(), via=Aot(decompositions=table)))
     assert (first.stage, first.module, first.kind) == ("decomposition", "middle", "formula")
     assert [node.op for node in first.eager_nodes] == ["aten.gelu.default"]
     assert "aten.erf.default" in [node.op for node in first.nodes]
@@ -526,8 +507,7 @@ def test_hidden_state_comes_first_and_ends_the_search() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return counting(x)  # type: ignore[no-any-return]
 
-    first = captured(Counting()).first_difference()
-    assert first is not None
+    first = first_of(captured(Counting()))
     assert (first.stage, first.kind, first.sure, first.module) == ("eager", "state", True, "middle")
     assert [node.op for node in first.nodes] == ["divergence.counting.default"]
     assert str(first).startswith("Cause: divergence.counting has hidden state (middle, ")
@@ -594,8 +574,7 @@ def test_region_that_reads_the_operand_of_an_earlier_call_is_located(via: str) -
     start = torch.rand(3)
     if torch.equal(torch.compile(chain, backend="aot_eager")(start), start + 2):
         pytest.skip("this torch reads the operand of each call")
-    first = capture(chain, start, via=via).first_difference()
-    assert first is not None
+    first = first_of(capture(chain, start, via=via))
     assert (first.stage, first.kind, first.sure) == ("dynamo", "operand", True)
     assert first.source is not None
     assert first.source.function == "bump"

@@ -112,21 +112,6 @@ def equal_hashes(size: int) -> str:
     return _line(f"{{{_listed(lambda k: f'{k * (2**61 - 1)}: 1', size)}}}")
 
 
-def complex_hashes(size: int) -> str:
-    """As `equal_hashes`, with complex numbers."""
-    return _line(f"{{{_listed(lambda k: f'complex({-1000003.0 * k}, {float(k)}): 1', size)}}}")
-
-
-def nan_keys(size: int) -> str:
-    """A dictionary whose keys are never equal and always print the same."""
-    return _line(f"{{{_listed(lambda k: 'nan: [%x, 1]' if k % 2 else 'nan: None', size)}}}")
-
-
-def reference_keys(size: int) -> str:
-    """A dictionary whose keys are values of the graph."""
-    return _line("{%x: 1}, " + _listed(lambda k: "1", size))
-
-
 def keywords(size: int) -> str:
     """A call with many keyword arguments."""
     return _line(_listed(lambda k: f"a{k}=%x", size))
@@ -168,11 +153,6 @@ def opaque(size: int) -> str:
 def writes(size: int) -> str:
     """Many writes of one input."""
     return _many(lambda k: f"%w{k} = f_(%x) !mutates %x", size, "%x = input")
-
-
-def equal_names(size: int) -> str:
-    """Many nodes with the same name."""
-    return _many(lambda k: "%a = f(%x)", size, "%x = input")
 
 
 def line_of_ops(size: int) -> str:
@@ -276,9 +256,9 @@ def deep_bodies(size: int) -> str:
 READABLE: dict[str, Text] = {
     function.__name__: function
     for function in (
-        *(numbers, floats, references, lists, keys, equal_hashes, complex_hashes, nan_keys),
-        *(reference_keys, keywords, sizes, escapes, effects, orderings, opaque, writes),
-        *(equal_names, line_of_ops, dead_fan, dead_hub, dead_rings, random_ops, projections),
+        *(numbers, floats, references, lists, keys, equal_hashes),
+        *(keywords, sizes, escapes, effects, orderings, opaque, writes),
+        *(line_of_ops, dead_fan, dead_hub, dead_rings, random_ops, projections),
         *(saves, inputs, bodies, similar_bodies, nested_bodies, deep_bodies),
     )
 }

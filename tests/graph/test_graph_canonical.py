@@ -130,10 +130,6 @@ def test_memory_that_is_used_or_eager_counts() -> None:
     assert exported(level="dispatch") != exported(EMPTY, level="dispatch")
 
 
-def test_value_saved_under_two_names_is_saved_once() -> None:
-    assert forward() == forward(aliases=("detach=tanh",), saved="tanh detach")
-
-
 def test_backward_inputs_have_the_names_of_aliased_values() -> None:
     plain = forward(), backward("tanh")
     wrapped = forward(aliases=("detach=tanh",), saved="detach"), backward("detach")
@@ -149,11 +145,6 @@ def test_backward_with_a_value_of_the_alias_name_keeps_it() -> None:
     _, found = canonical((forward(aliases=("detach=tanh",), saved="detach"), taken))
     assert [node.name for node in found.inputs] == ["act/detach", "tangent.0"]
     assert found == taken
-
-
-def test_canonical_form_without_aliases_is_the_same_object() -> None:
-    plain = forward()
-    assert canonical_graph(plain) is plain
 
 
 def test_bodies_of_higher_order_ops_are_unified_too() -> None:

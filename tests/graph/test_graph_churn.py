@@ -45,17 +45,6 @@ class Layer(nn.Module):
         return self.norm(x + torch.relu(self.out(weights @ x)))
 
 
-class Long(nn.Module):
-    """Two layers, with names that are no numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = Layer(), Layer()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.first(x))  # type: ignore[no-any-return]
-
-
 def captured(via: str, path: str = "", op: Op | None = None) -> Capture:
     """Capture three layers, with `op` in the module at `path`."""
     torch.manual_seed(0)
@@ -107,22 +96,3 @@ def test_inserted_op_with_a_backward_changes_only_lines_of_its_module(
     assert len(removed) <= 5
     assert [line for line in (*removed, *added) if "1.key" not in line] == []
     assert len(diff(base, edited).findings) == 1
-
-
-def test_edit_of_one_of_two_equal_layers_keeps_their_block() -> None:
-    """A block of two layers fell apart, and a review saw 230 lines for seven."""
-
-    sides = []
-    for op in (None, torch.tanh):
-        torch.manual_seed(0)
-        layers = nn.Sequential(*(Long() for _ in range(2)))
-        layers.get_submodule("1.second.out").op = op  # type: ignore[assignment]
-        sides.append(capture(layers, torch.ones(4, 8), via="dispatch"))
-
-    def count(*, fold: bool) -> int:
-        texts = [side.to_text(fold=fold).splitlines() for side in sides]
-        return len([*unified_diff(*texts, n=0, lineterm="")][2:])
-
-    assert 0 < count(fold=True) <= 2 * count(fold=False) + 10
-    folded, flat = (len(sides[1].to_text(fold=fold)) for fold in (True, False))
-    assert folded < 0.75 * flat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from graph.build import difference, document
+from graph.build import difference
 from graph.build import graph as text_graph
 from graph.edits import (
     EDITS,
@@ -57,10 +57,15 @@ def test_edit_of_a_flat_model_is_one_finding(kind: str, order: str) -> None:
 
 
 @pytest.mark.slow("further models and backends")
-@pytest.mark.parametrize("scoped", [True, False], ids=["modules", "flat"])
-@pytest.mark.parametrize("weights", [True, False], ids=["weights", "no-weights"])
-@pytest.mark.parametrize("order", ["as it was", "shuffled"])
-@pytest.mark.parametrize("kinds", [("insert", "exchange", "rewire"), ("remove",)])
+@pytest.mark.parametrize(
+    ("scoped", "weights", "order", "kinds"),
+    [
+        (True, True, "shuffled", ("insert", "exchange", "rewire")),
+        (True, False, "as it was", ("remove",)),
+        (False, True, "shuffled", ("remove",)),
+        (False, False, "as it was", ("insert", "exchange", "rewire")),
+    ],
+)
 def test_a_hundred_edits_of_equal_layers_are_a_hundred_findings(
     scoped: bool, weights: bool, order: str, kinds: tuple[str, ...]
 ) -> None:
@@ -102,15 +107,6 @@ def test_equal_graphs_have_no_difference(g: Graph, seed: int) -> None:
     assert not diff
     assert str(diff) == "no difference"
     assert (diff.added, diff.removed, diff.changed, diff.rewired) == ((), (), (), ())
-
-
-def test_equal_calls_of_python_code_are_not_compared() -> None:
-    body = "%w = torch._dynamo.external_utils.call_hook(%x, %y) : f32[2, 3] !opaque\nreturn %w"
-    hooked = text_graph(body, "backward @ compiled_autograd")
-    diff = difference(hooked, hooked)
-    assert not diff
-    not_compared = "not compared: ops of Python code: %w in backward"
-    assert str(diff) == diff.to_text() == f"no difference; {not_compared}"
 
 
 def inputs_and(body: str) -> Graph:
@@ -194,41 +190,6 @@ def test_distant_edits_are_two_findings_and_adjacent_edits_are_one() -> None:
     twice = insert(one.nodes, 51, rng, "exotic")
     diff = difference(graph(base), graph(twice.nodes))
     assert [len(finding.changes) for finding in diff.findings] == [2]
-
-
-def saving(op: str, kept: str) -> Graph:
-    """A forward that saves `kept` for its backward and returns another value."""
-    lines = ["%x = input", "%y = input", f"%a = {op}(%x)", *kept.splitlines(), "return %a"]
-    saved = ["save %k"] if kept else []
-    return Graph.from_text(document("\n".join([*lines, *saved])))
-
-
-def test_op_computed_only_to_be_saved_is_a_consequence() -> None:
-    kept = "%t = permute(%y)\n%k = clone(%t)"
-    base, edited = saving("sin", ""), saving("cos", kept)
-    (finding,) = difference(base, edited).findings
-    assert [(c.kind, c.node.op) for c in finding.changes] == [
-        ("changed", "cos"),
-        ("added", "permute"),
-        ("added", "clone"),
-    ]
-    (alone,) = difference(base, saving("sin", kept)).findings
-    assert [change.node.op for change in alone.changes] == ["permute", "clone"]
-
-
-def test_replaced_op_that_is_only_saved_is_found() -> None:
-    kept = "%k = gt(%x, %y)"
-    base = saving("sin", kept)
-    edited = Graph.from_text(
-        document(
-            "%x = input\n%y = input\n%a = sin(%x)\n%k = ge(%x, %y)\n%l = abs(%y)\nreturn %a\n"
-            "save %l\nsave %k"
-        )
-    )
-    diff = difference(base, edited)
-    assert [(c.before.op, c.after.op) for f in diff.findings for c in f.changes if c.before] == [
-        ("gt", "ge")
-    ], diff
 
 
 MODULE_EDITS = st.lists(

@@ -43,10 +43,6 @@ def test_edit_of_a_captured_model_is_one_finding(line: str) -> None:
     assert bool(finding.consequences) or kind == "added", "the backward of it differs as well"
 
 
-def test_second_capture_of_a_model_has_no_difference() -> None:
-    assert not edited(PLAIN).difference()
-
-
 def test_diff_text_has_module_source_line_before_after_and_consequences() -> None:
     lines = str(edited("down(act(up(norm(x)))) - x").difference()).splitlines()
     assert lines[0].startswith("1 edit: aten.sub.Tensor rewired in blocks.1 (Written, ")

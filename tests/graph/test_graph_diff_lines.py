@@ -13,8 +13,6 @@ import pytest_torchgraph
 from pytest_torchgraph import Capture, GraphDiff
 from pytest_torchgraph.graph import merge_edits
 
-pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
-
 
 class Scale(nn.Module):
     """A norm. Its only line is edited."""
@@ -70,9 +68,7 @@ class Convnet(nn.Module):
 
 
 @pytest.fixture
-def difference(
-    via: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., GraphDiff]:
+def difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., GraphDiff]:
     """Return a function that captures, edits a class, captures again, and compares both."""
 
     def difference(
@@ -81,7 +77,9 @@ def difference(
         def captured() -> Capture:
             torch.manual_seed(0)
             with torch.set_grad_enabled(train):
-                return pytest_torchgraph.capture(make().train(train), torch.randn(shape), via=via)
+                return pytest_torchgraph.capture(
+                    make().train(train), torch.randn(shape), via="dispatch"
+                )
 
         with monkeypatch.context() as patch:
             stored = tmp_path / "stored.tgraph"
@@ -92,7 +90,6 @@ def difference(
     return difference
 
 
-@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_edited_line_of_a_class_is_one_finding_under_any_module_names(
     difference: Callable[..., GraphDiff],
 ) -> None:
@@ -105,7 +102,6 @@ def test_edited_line_of_a_class_is_one_finding_under_any_module_names(
     assert "layers.{0 … 2}.norm1" in diff.heading()
 
 
-@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_replaced_torch_module_is_one_cause_in_training_and_inference(
     difference: Callable[..., GraphDiff],
 ) -> None:
@@ -142,7 +138,6 @@ class Inside(nn.Module):
         return self.net(x.abs()).tanh()
 
 
-@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_module_removed_from_a_class_is_one_cause_anywhere(
     difference: Callable[..., GraphDiff],
 ) -> None:
@@ -178,14 +173,13 @@ class Stages(nn.Module):
         return self.blocks(self.conv1(x))
 
 
-@pytest.mark.slow("further models and backends", unless=["dispatch"])
-def test_edited_line_of_a_torch_class_is_one_finding(
-    via: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edited_line_of_a_torch_class_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The modules are in different classes and have different names there."""
 
     def captured() -> Capture:
-        return pytest_torchgraph.capture(Stages(), torch.ones(1, 3, 4, 4), via=via, backward=False)
+        return pytest_torchgraph.capture(
+            Stages(), torch.ones(1, 3, 4, 4), via="dispatch", backward=False
+        )
 
     before, forward = captured(), nn.Conv2d.forward
 

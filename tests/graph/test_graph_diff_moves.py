@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from graph.build import difference, graph
 from graph.rule_examples import Example
 
 LAYERS = (
@@ -57,58 +56,3 @@ def test_two_swapped_modules_are_one_move() -> None:
     assert [change.node.module for change in finding.changes] == ["first"]
     forward = [change for change in finding.consequences if change.graph != "backward"]
     assert [change.node.module for change in forward] == ["second", "second", ""]
-
-
-@pytest.mark.parametrize("back", [False, True])
-def test_returned_value_is_a_consequence_of_a_move(back: bool) -> None:
-    def text(cos: str, norm: str, returned: str) -> str:
-        lines = [
-            "%second/n = my.norm.default(%x, %second.w) : f32[2, 3]",
-            f"%first/n = my.norm.default(%{norm}, %first.w) : f32[2, 3]",
-            f"%cos = aten.cos.default(%{cos}) : f32[2, 3]",
-            f"%add = aten.add.Tensor(%{cos}, %cos) : f32[2, 3]",
-        ]
-        if norm == "add":
-            lines.append(lines.pop(1))
-        return "\n".join([*lines, f"return %{returned}"])
-
-    inputs = "%x = input : f32[2, 3]\n%first.w = parameter : f32[3]\n%second.w = parameter : f32[3]"
-    sides = [
-        graph(text(*values), inputs=inputs)
-        for values in (("second/n", "add", "first/n"), ("first/n", "second/n", "add"))
-    ]
-    (finding,) = difference(*(sides[::-1] if back else sides)).findings
-    assert [change.node.module for change in finding.changes] == ["first"]
-    assert finding.consequences[-1].node.kind == "output"
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_op_that_reads_another_value_without_a_move_is_an_edit(reverse: bool) -> None:
-    def two(norm: str, other: str) -> str:
-        return f"""
-            %a = aten.sin(%x) : f32[2, 3]
-            %b = aten.tan(%y) : f32[2, 3]
-            %n = aten.cos(%{norm}) : f32[2, 3]
-            %m = aten.neg(%n) : f32[2, 3]
-            %o = aten.exp(%{other}) : f32[2, 3]
-            return [%a, %b, %m, %o]
-            """
-
-    sides = [graph(two("a", "a")), graph(two("b", "b"))]
-    diff = difference(*(sides[::-1] if reverse else sides))
-    assert [finding.changes[0].node.name for finding in diff.findings] == ["n", "o"]
-    assert not any(finding.consequences for finding in diff.findings)
-
-
-def test_move_is_not_traced_through_ops_with_two_operands() -> None:
-    def added(to: str, read: str) -> str:
-        return f"""
-            %a = aten.sin(%x) : f32[2, 3]
-            %b = aten.tan(%y) : f32[2, 3]
-            %s = aten.add.Tensor(%{to}, %y) : f32[2, 3]
-            %r = aten.neg(%{read}) : f32[2, 3]
-            return [%a, %b, %s, %r]
-            """
-
-    diff = difference(graph(added("a", "s")), graph(added("b", "a")))
-    assert sorted(finding.changes[0].node.name for finding in diff.findings) == ["r", "s"]

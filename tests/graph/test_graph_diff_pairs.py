@@ -60,22 +60,16 @@ PIECES = {
 SAME_LINE = {
     "two ops exchanged": "return «F.relu|F.gelu»(x) + «torch.sin|torch.tanh»(y)",
     "one op exchanged for two ops": "return «F.relu|F.gelu»(x.sin()) + «F.relu|F.silu»(y.cos())",
-    "two changed, once after a sine": "return «F.relu|F.gelu»(x) + «F.relu|F.gelu»(y.sin())",
     "two changed, in a chain": "return «F.relu|F.gelu»(«F.relu|F.gelu»(x).sin())",
-    "a clone in two places": "return F.relu(x«|.clone()») + F.relu(y«|.clone()»)",
     "a clone before and after": "return F.relu(x.sin()«|.clone()») @ y.exp()«|.clone()»",
     "a clone on each operand": "return torch.mm(x«|.clone()», y«|.clone()»)",
     "a negation and a clone": "return torch.mm(x«|.neg()», y«|.clone()»)",
     "an added and a removed op": "return x«|.neg()».sin() * y«.abs()|».cos()",
-    "two removed ops": "return x«.neg()|».sin() * y«.neg()|».cos()",
     "two methods of one name in a chain": "return x.sin()«|.neg()».exp()«|.neg()».cos() * y",
-    "a dimension and another op": "return x.sum(«0|1») + «torch.sin|torch.cos»(y).sum(0)",
     "two dimensions": "return F.softmax(x, «0|1») + F.softmax(y.sin(), «1|0»)",
     "one dimension in two calls": "return x.exp().mean(«0|1») + y.sin().mean(«0|1»)",
     "two constants": "return (x * «2.0|3.0») + (y * «4.0|5.0»)",
     "an op with other arguments": "return x.«sum(0)|mean(0)» + y.«sum(1)|mean(1)»",
-    "an added op with other arguments": "return x«|.roll(1, 0)».sin() + y«|.roll(1, 1)».cos()",
-    "a clone in each of two products": "return (x @ y«|.clone()»).sin() @ x«|.clone()»",
     "the operand of one op and another op": "return torch.mm(«x|y», y.sin()) + «F.relu|F.gelu»(x)",
     "a cast and an op": "return (x«|.double().float()» @ y).sin() + «F.relu|F.gelu»(y)",
 }
@@ -84,9 +78,6 @@ SAME_LINE = {
 OTHERS = {
     "two lines, the same op": {
         "line": "x = «F.relu|F.gelu»(x)\n        return «F.relu|F.gelu»(x @ y)"
-    },
-    "two lines, a clone each": {
-        "line": "x = x.sin()«|.clone()»\n        return (x @ y)«|.clone()»"
     },
     "two modules at a line, one class": {
         "init": "self.a, self.b = Part(way=«F.relu|F.gelu»), Part(way=«F.relu|F.gelu»)",
@@ -101,10 +92,6 @@ OTHERS = {
     },
     "two modules of torch at a line": {
         "init": "self.a, self.b = nn.«ReLU|GELU»(), nn.«ReLU|GELU»()",
-        "line": "return self.b(self.a(x).sin()) * y",
-    },
-    "two modules of torch at a line lose their bias": {
-        "init": "self.a, self.b = (nn.Linear(4, 4, bias=b) for b in («True|False», «True|False»))",
         "line": "return self.b(self.a(x).sin()) * y",
     },
     "two modules with other dimensions": {
@@ -131,21 +118,10 @@ OTHERS = {
         "helper": "return x.exp()«|.neg()».cos()«|.neg()».sin()",
         "line": "return helper(helper(x) * y)",
     },
-    "a helper with two lines": {
-        "helper": "x = x.exp()«|.neg()»\n    return x.cos()«|.neg()»",
-        "line": "return helper(helper(x) * y)",
-    },
     "a helper of two modules, one caller changed, and the other": {
         "helper": "return way(x.exp())",
         "first": "return helper(x.sin(), way=«F.relu|F.gelu»)",
         "second": "return helper(x.cos(), way=«F.relu|F.silu»)",
-        "init": "self.a, self.b = First(), Second()",
-        "line": "return self.b(self.a(x)) * y",
-    },
-    "a helper of two modules, one caller has a clone": {
-        "helper": "return x.exp()«|.clone()»",
-        "first": "return helper(x.sin())",
-        "second": "return helper(x.cos())«|.clone()»",
         "init": "self.a, self.b = First(), Second()",
         "line": "return self.b(self.a(x)) * y",
     },
@@ -211,7 +187,7 @@ def captured(path: Path, pieces: dict[str, str], via: str | Export, *made: int) 
         return pytest_torchgraph.capture(code.Model(), *inputs, via=via, backward=False)
 
 
-WAYS = {"dispatch": "dispatch", "aot": "aot", "export": "export", "strict": Export(strict=True)}
+WAYS = {"aot": "aot", "export": "export", "strict": Export(strict=True), "dispatch": "dispatch"}
 
 
 @pytest.mark.slow("further backends", unless=["dispatch-*"])
@@ -219,7 +195,7 @@ WAYS = {"dispatch": "dispatch", "aot": "aot", "export": "export", "strict": Expo
     ("via", "name"),
     [
         *(("dispatch", name) for name in PAIRS),
-        *zip(itertools.cycle(["aot", "export", "strict"]), PAIRS, strict=False),
+        *zip(itertools.cycle(["aot", "export", "strict"]), [*PAIRS][::3], strict=False),
     ],
 )
 def test_two_different_edits_are_two_findings(via: str, name: str, tmp_path: Path) -> None:
@@ -258,8 +234,9 @@ SAME = {
 
 
 @pytest.mark.slow("further backends", unless=["dispatch-*"])
-@pytest.mark.parametrize("name", SAME)
-@pytest.mark.parametrize("via", WAYS)
+@pytest.mark.parametrize(
+    ("via", "name"), [*(("dispatch", n) for n in SAME), *zip(WAYS, SAME, strict=False)]
+)
 def test_edit_of_a_helper_is_one_finding(via: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "edited.py"
     before = captured(path, SAME[name], WAYS[via])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from graph.build import difference
-from graph.edits import EDITS, Nodes, call, chain, given, graph, returned, topologically_shuffled
+from graph.edits import Nodes, call, given, graph, returned
 
 
 def run(*names: str) -> Nodes:
@@ -44,21 +42,6 @@ def test_added_or_removed_op_in_a_run_has_no_matching_module_or_name(case: str, 
     ], found
     assert not found.changed
     assert not found.rewired
-
-
-@pytest.mark.slow("large graphs")
-@pytest.mark.parametrize("kind", ["repeat", "remove"])
-@pytest.mark.parametrize("order", ["as it was", "shuffled"])
-def test_added_or_removed_op_in_a_run_without_modules_is_found_by_name(
-    kind: str, order: str
-) -> None:
-    base, rng = chain(200, 0, words=("sin", "cos")), random.Random(kind)
-    for at in range(2, len(base) - 1, 3):
-        edit = EDITS[kind](base, at, rng)
-        assert edit is not None
-        nodes = topologically_shuffled(edit.nodes, rng) if order == "shuffled" else edit.nodes
-        (finding,) = difference(graph(base), graph(nodes)).findings
-        assert [(c.kind, c.node.name) for c in finding.changes] == [(edit.kind, edit.name)]
 
 
 def test_dataflow_takes_precedence_over_names() -> None:

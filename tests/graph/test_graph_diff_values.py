@@ -6,72 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from graph.build import difference, graph
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch_releases import skip_before
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, GraphDiff
-
-
-def heading(before: str, after: str) -> str:
-    diff = difference(graph(before), graph(after))
-    return diff.heading().removeprefix("1 edit: ")
-
-
-ATTENTION = "%m/a = aten._scaled_dot_product_flash_attention_for_cpu.default(%x, %x, %y{}) : f32[2]"
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "text"),
-    [
-        (", 0.0, True", "", "argument is_causal: True -> False"),
-        ("", ", scale=0.5", "argument scale: None -> 0.5"),
-        (", attn_mask=%y", "", "argument attn_mask: %y -> None"),
-        ("", ", 0.5, True", "argument dropout_p: 0.0 -> 0.5, is_causal: False -> True"),
-    ],
-)
-def test_changed_argument_has_the_name_and_the_default_of_the_schema(
-    before: str, after: str, text: str
-) -> None:
-    op = "aten._scaled_dot_product_flash_attention_for_cpu"
-    sides = (f"{ATTENTION.format(args)}\nreturn %m/a" for args in (before, after))
-    assert heading(*sides) == f"{text} of {op} in m"
-
-
-def test_argument_of_an_unknown_op_has_its_number() -> None:
-    sides = (f"%a = own.op(%x, 1, {value}) : f32[2]\nreturn %a" for value in ("[1, 2]", "[1, 3]"))
-    assert heading(*sides) == "argument 2: [1, 2] -> [1, 3] of own.op"
-
-
-MLP = """
-%up = aten.mul.Tensor(%x, %y) : {dtype}[2, {size}]
-%view = aten.view.default(%up, [2, {size}]) : {dtype}[2, {size}]
-%act = aten.relu.default(%view) : {dtype}[2, {size}]
-%down = aten.sum.default(%act) : {dtype}[]
-return %down
-"""
-
-
-def test_changed_size_has_both_sizes() -> None:
-    sides = (MLP.format(dtype="f32", size=size) for size in (32, 48))
-    assert heading(*sides) == "size 32 -> 48 of 3 ops"
-
-
-def test_changed_dtype_has_both_dtypes() -> None:
-    sides = (MLP.format(dtype=dtype, size=32) for dtype in ("f32", "bf16"))
-    assert heading(*sides) == "dtype f32 -> bf16 of 4 ops"
-
-
-def test_equal_ops_are_counted() -> None:
-    casts = "".join(
-        f"%c.{k} = aten._to_copy.default(%{'x' if k == 0 else f'c.{k - 1}'}) : f32[2, 3]\n"
-        for k in range(4)
-    )
-    sides = ("%a = aten.sin(%x)\nreturn %a", f"{casts}%a = aten.sin(%c.3)\nreturn %a")
-    assert heading(*sides) == "4 aten._to_copy added"
-
 
 # -- captures --------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from graph.build import shown, written
+from graph.examples import Example, examples
 from graph.repeated import repeated_text
 from graph.strategies import checked, graphs
 from hypothesis import example, given, settings
@@ -37,8 +38,8 @@ STORED = [
 ]
 
 
-def layers(count: int, extra: dict[int, str] | None = None) -> str:
-    """Return layers of four ops each. `extra` maps a layer to an op after its second op."""
+def layers(count: int) -> str:
+    """Return layers of four ops each."""
     lines = ["%x = input : f32[2]"]
     before = "%x"
     for n in range(count):
@@ -46,12 +47,8 @@ def layers(count: int, extra: dict[int, str] | None = None) -> str:
             f"%net.{n}.fc/t = aten.t.default({before}) : f32[2]",
             f"%net.{n}.fc/mm = aten.mm.default({before}, %net.{n}.fc/t) : f32[2]",
         ]
-        value = f"%net.{n}.fc/mm"
-        if extra and n in extra:
-            lines.append(f"%net.{n}.act/{extra[n]} = aten.{extra[n]}.default({value}) : f32[2]")
-            value = f"%net.{n}.act/{extra[n]}"
         lines += [
-            f"%net.{n}.act/relu = aten.relu.default({value}) : f32[2]",
+            f"%net.{n}.act/relu = aten.relu.default(%net.{n}.fc/mm) : f32[2]",
             f"%net.{n}/add = aten.add.Tensor(%net.{n}.act/relu, {before}) : f32[2]",
         ]
         before = f"%net.{n}/add"
@@ -64,177 +61,13 @@ def body(text: str) -> str:
     return text.partition("{\n")[2].rpartition("\n}")[0]
 
 
-def test_instances_are_written_once() -> None:
-    folded = fold(layers(4))
-    assert folded.startswith("torchgraph 4\n\nforward @ aot {\n")
-    assert (
-        body(folded)
-        == """\
-  %x = input : f32[2]
-  each net.* {
-    %.fc/t = aten.t.default($1) : f32[2]
-    %.fc/mm = aten.mm.default($1, %.fc/t) : f32[2]
-    %.act/relu = aten.relu.default(%.fc/mm) : f32[2]
-    %/add = aten.add.Tensor(%.act/relu, $1) : f32[2]
-  }
-  net.0: $1 = %x
-  net.1: $1 = %net.0/add
-  net.2: $1 = %net.1/add
-  net.3: $1 = %net.2/add
-  return %net.3/add
-  save %net.0.fc/mm
-  save %net.1.fc/mm
-  save %net.2.fc/mm
-  save %net.3.fc/mm"""
-    )
-    assert expand(folded) == layers(4)
-
-
-@pytest.mark.parametrize(("ops", "blocks"), [(30, 1), (10, 0)])
-def test_two_equal_instances_are_written_once_if_they_are_long(ops: int, blocks: int) -> None:
-    lines, before = ["%x = input : f32[2]"], "%x"
-    for n in range(2):
-        for k in range(ops):
-            lines.append(f"%net.{n}/sin.{k} = aten.sin.default({before}) : f32[2]")
-            before = f"%net.{n}/sin.{k}"
-    text = written("\n".join([*lines, f"return {before}"]))
-    folded = fold(text)
-    assert folded.count("each net.*") == blocks
-    assert Graph.from_text(folded) == Graph.from_text(text)
-
-
-def test_fold_exception_only_adds_lines() -> None:
-    plain = body(fold(layers(12)))
-    changed = body(fold(layers(12, {6: "tanh"})))
-    exception = """
-  but net.6 {
-    @ %.fc/mm
-    + %.act/tanh = aten.tanh.default(%.fc/mm) : f32[2]
-    ~ %.act/relu = aten.relu.default(%.act/tanh) : f32[2]
-  }"""
-    assert changed.replace(exception, "") == plain
-    assert exception in changed
-
-
-def test_second_block_of_a_container_has_a_letter() -> None:
-    lines = ["%x = input"]
-    for n in range(8):
-        lines += [f"%m.{n}.{'ab'[n // 5]}{k}/f = f(%x)" for k in range(6)]
-    text = written("\n".join([*lines, "return %x"]))
-    folded = body(fold(text)).splitlines()
-    assert [line for line in folded if "/f = f(%x)" not in line] == [
-        *("  %x = input", "  each m.* {", "  }", *(f"  m.{n}" for n in range(5))),
-        *("  each m.* b {", "  }", *(f"  m.{n} b" for n in range(5, 8)), "  return %x"),
-    ]
-    assert expand(fold(text)) == text
-
-
-def test_fold_nests_blocks() -> None:
-    lines = ["%x = input"]
-    for n in range(4):
-        lines.append(f"%m.{n}.gate/g = f(%x)")
-        lines += [
-            f"%m.{n}.experts.{k}.{w}/mm = aten.mm.default(%m.{n}.gate/g, %x)"
-            for k in range(5)
-            for w in "abc"
-        ]
-    text = written("\n".join([*lines, "return %x"]))
-    folded = fold(text)
-    assert (
-        body(folded)
-        == """\
-  %x = input
-  each m.* {
-    %.gate/g = f(%x)
-    each .experts.* {
-      %.a/mm = aten.mm.default(%..gate/g, %x)
-      %.b/mm = aten.mm.default(%..gate/g, %x)
-      %.c/mm = aten.mm.default(%..gate/g, %x)
-    }
-    .experts.0
-    .experts.1
-    .experts.2
-    .experts.3
-    .experts.4
-  }
-  m.0
-  m.1
-  m.2
-  m.3
-  return %x"""
-    )
-    assert expand(folded) == text
-
-
-def test_fold_puts_lines_without_a_module_into_the_instance_that_uses_them() -> None:
-    lines = ["%x = input"]
-    before = "%x"
-    for n in range(3, -1, -1):
-        lines += [f"%h.{n}.norm/a = f({before})", f"%h.{n}.norm/b = f(%h.{n}.norm/a)"]
-        add = "%add" if n == 3 else f"%add.{2 * (3 - n)}"
-        lines += [f"{add} = add(%h.{n}.norm/b, {before})", f"%h.{n}.fc/c = f({add})"]
-        before = f"%add.{2 * (3 - n) + 1}"
-        lines.append(f"{before} = add(%h.{n}.fc/c, {add})")
-    text = written("\n".join([*lines, f"return {before}"]))
-    folded = fold(text)
-    assert (
-        body(folded)
-        == """\
-  %x = input
-  each h.* {
-    %.norm/a = f($1)
-    %.norm/b = f(%.norm/a)
-    $2 = add(%.norm/b, $1)
-    %.fc/c = f($2)
-    $3 = add(%.fc/c, $2)
-  }
-  h.3: $1 = %x, $2 = %add, $3 = %add.1
-  h.2: $1 = %add.1, $2 = %add.2, $3 = %add.3
-  h.1: $1 = %add.3, $2 = %add.4, $3 = %add.5
-  h.0: $1 = %add.5, $2 = %add.6, $3 = %add.7
-  return %add.7"""
-    )
-    assert expand(folded) == text
-
-
-def test_fold_treats_the_body_of_an_op_separately() -> None:
-    def lines(indent: str) -> str:
-        nodes = [f"%h.{n}/{k} = f(%x)" for n in range(5) for k in "abc"]
-        return "".join(f"{indent}{line}\n" for line in ["%x = input", *nodes, "return %x"])
-
-    text = "torchgraph 4\n\nforward @ aot {\n  body_0: forward {\n"
-    text += f"{lines('    ')}  }}\n{lines('  ')}}}\n"
-    folded = fold(text)
-    assert expand(folded) == text
-    assert folded.count("each h.* {") == 2
-    assert Graph.from_text(folded) == Graph.from_text(text)
-
-
-def test_fold_makes_a_body_of_each_instance_a_formal() -> None:
-    names = [f"body_{n}" for n in range(6)]
-    bodies = "".join(f"  {name}: forward {{\n    return None\n  }}\n" for name in names)
-    nodes = [f"  %h.{n}/{k} = f(@{name})\n" for n, name in enumerate(names) for k in "abc"]
-    text = f"torchgraph 4\n\nforward @ aot {{\n{bodies}{''.join(nodes)}  return None\n}}\n"
-    assert "  h.0: $1 = @body_0\n  h.1: $1 = @body_1\n" in fold(text)
-    assert expand(fold(text)) == text
-
-
-def test_fold_makes_a_quoted_name_of_each_instance_a_formal() -> None:
-    names = [f'%"forward_0:h.{n}/add"' for n in range(5)]
-    nodes = [f"%h.{n}/{k} = f({name})" for n, name in enumerate(names) for k in "abcd"]
-    inputs = [f"{name} = input" for name in names]
-    text = written("\n".join([*inputs, *nodes, f"return [{', '.join(names)}]"]))
-    assert '  h.3: $1 = %"forward_0:h.3/add"\n' in fold(text)
-    assert expand(fold(text)) == text
-
-
-def test_fold_ignores_names_in_strings() -> None:
-    lines = ["%x = input"]
-    for n in range(5):
-        lines += [f'%h.{n}/{w} = f("%h.0/x $1 [n] %.y", `%h.1.z`, %x)' for w in "abc"]
-    text = written("\n".join([*lines, "return %x"]))
-    assert '    %/a = f("%h.0/x $1 [n] %.y", `%h.1.z`, %x)' in fold(text)
-    assert expand(fold(text)) == text
+@examples(Path(__file__).parent / "folded")
+def test_modules_are_folded_as_in_the_example(example: Example) -> None:
+    folded = example.texts()[0]
+    flat = expand(folded)
+    assert fold(flat) == folded
+    assert Graph.from_text(folded) == Graph.from_text(flat)
+    example.check({"flat": flat.removeprefix("torchgraph 4\n\n").rstrip("\n")})
 
 
 UNFOLDED = {
@@ -264,12 +97,6 @@ def test_fold_is_idempotent() -> None:
 
 def test_expand_reads_windows_line_ends() -> None:
     assert expand(fold(layers(12)).replace("\n", "\r\n")) == layers(12)
-
-
-def test_fold_reads_an_eager_graph() -> None:
-    text = layers(5).replace("forward @ aot {", "eager_0 × 3 {")
-    assert expand(fold(text)) == text
-    assert fold(text) != text
 
 
 @pytest.mark.slow(
@@ -316,14 +143,6 @@ def test_stored_snapshot_is_folded() -> None:
     graph = Graph.from_text(layers(12))
     assert graph.to_text() == Program(Header(), (graph,)).to_text("dataflow") == fold(layers(12))
     assert graph.to_text(fold=False) == layers(12)
-
-
-def test_a_further_layer_is_one_more_line() -> None:
-    """Several instances on one line would be shorter, but git merges lines."""
-    twelve, thirteen = (body(fold(layers(n))).split("\n") for n in (12, 13))
-    added = ["  net.12: $1 = %net.11/add", "  return %net.12/add", "  save %net.12.fc/mm"]
-    assert [line for line in thirteen if line not in twelve] == added
-    assert [line for line in twelve if line not in thirteen] == ["  return %net.11/add"]
 
 
 # -- random texts ----------------------------------------------------------------------------------

@@ -99,12 +99,16 @@ def test_an_instance_that_leaves_its_group_leaves_the_text_of_the_others() -> No
     assert count_changed(*folded) == 10 + 1 + 2
 
 
-@pytest.mark.parametrize("name", ["denselayer{}", "features.denseblock.layer{}", "a.b2c{}"])
+@pytest.mark.parametrize(
+    "name",
+    ["denselayer{}", "features.denseblock.layer{}", "encoder.layer_{}", "stage_{}.unit", "a.b2c{}"],
+)
 def test_a_number_inside_a_name_is_that_of_an_instance(name: str) -> None:
     text = network([(8, OPS)] * 5, name)
     folded = fold(text)
-    assert f"  each {name.format('')}* {{\n" in folded
-    assert f"  {name.format(2)}: $1 = %{name.format(1)}.a/op15.15\n" in folded
+    start = name.partition("{")[0]
+    assert f"  each {start}* {{\n" in folded
+    assert f"  {start}2: $1 = %{name.format(1)}.a/op15.15\n" in folded
     assert expand(folded) == text
     assert Graph.from_text(folded) == Graph.from_text(text)
 

@@ -356,15 +356,14 @@ def test_code_that_is_no_longer_shared_is_one_finding() -> None:
 # -- the stored text -----------------------------------------------------------------------------
 
 
-def test_a_divided_step_stores_its_links(broken: Capture, plain: Capture) -> None:
-    lines = broken.to_text().splitlines()
+def test_a_divided_step_stores_its_links_which_are_read_back(
+    broken: Capture, plain: Capture
+) -> None:
+    text = broken.to_text()
+    lines = text.splitlines()
     assert "links" in lines
     assert '  break in forward: "Call to `torch._dynamo.graph_break()`"' in lines
     assert "links" not in plain.to_text()
-
-
-def test_a_text_with_links_is_read_back(broken: Capture) -> None:
-    text = broken.to_text()
     program = parse_text(text)
     assert program.to_text("dataflow") == text
     assert program.to_text("dataflow", fold=False) == broken.to_text(fold=False)

@@ -114,34 +114,26 @@ def adds(x: Tensor, y: Tensor, *, detached: bool) -> Tensor:
     return y + 0.25 + a
 
 
-EXCHANGES: dict[str, tuple[Any, Any]] = {
-    "inputs that enter different graphs": (inputs, other_inputs),
-    "tensors of a closure": (reached((FIRST, SECOND), 0), reached((FIRST, SECOND), 1)),
-    "parameters of a closure": (reached(WEIGHTS, 0), reached(WEIGHTS, 1)),
-    "values of constants": (scales(2.5), scales(3.5)),
-    "order of blocks that share a graph": (Net(0, 1, 2), Net(0, 2, 1)),
-    "a block in place of its sibling": (Net(0, 1, 2), Net(0, 1, 1)),
-    "parameters of common names": (Named("b", "a"), Named("a", "c")),
+EXCHANGES: dict[str, tuple[bool, Any, Any]] = {
+    "inputs that enter different graphs": (True, inputs, other_inputs),
+    "tensors of a closure": (True, reached((FIRST, SECOND), 0), reached((FIRST, SECOND), 1)),
+    "parameters of a closure": (False, reached(WEIGHTS, 0), reached(WEIGHTS, 1)),
+    "values of constants": (True, scales(2.5), scales(3.5)),
+    "order of blocks that share a graph": (False, Net(0, 1, 2), Net(0, 2, 1)),
+    "a block in place of its sibling": (True, Net(0, 1, 2), Net(0, 1, 1)),
+    "parameters of common names": (False, Named("b", "a"), Named("a", "c")),
     "a buffer of the name of an input": (
+        True,
         NamedLikeAnInput(takes_buffer=False),
         NamedLikeAnInput(takes_buffer=True),
     ),
 }
 
 
-@pytest.mark.slow(
-    "each exchange is in every run, with a backward or without",
-    only=[
-        *("order of*-True", "parameters*-True", "inputs*-False", "tensors*-False"),
-        *("values*-False", "a b*-False"),
-    ],
-)
-@pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("exchange", EXCHANGES)
-def test_each_exchange_is_a_difference_live_and_stored(exchange: str, *, grad: bool) -> None:
-    old, new = (
-        capture(target, X.clone().requires_grad_(grad), Y) for target in EXCHANGES[exchange]
-    )
+def test_each_exchange_is_a_difference_live_and_stored(exchange: str) -> None:
+    grad, *targets = EXCHANGES[exchange]
+    old, new = (capture(target, X.clone().requires_grad_(grad), Y) for target in targets)
     again = parse_text(old.to_text()).graphs
     assert equal_programs(again, old.program)
     assert old != new
@@ -215,14 +207,12 @@ WRITES = {
 }
 
 
-@pytest.mark.slow(
-    "the same with another process, plugin, option or mechanism",
-    unless=["read-dynamo", "views-dynamo"],
+@pytest.mark.slow("inductor generates code", only=["writes-inductor"])
+@pytest.mark.parametrize(
+    ("name", "via"), [*((name, "dynamo") for name in WRITES), ("writes", "inductor")]
 )
-@pytest.mark.parametrize("via", ["dynamo", "inductor"])
-@pytest.mark.parametrize("targets", WRITES.values(), ids=WRITES)
-def test_the_order_of_writes_in_several_graphs_is_compared(via: str, targets: Any) -> None:
-    old, new = (capture(target, X, Y, via=via) for target in targets)
+def test_the_order_of_writes_in_several_graphs_is_compared(name: str, via: str) -> None:
+    old, new = (capture(target, X, Y, via=via) for target in WRITES[name])
     assert old != new
     assert diff(old, new)
     again = parse_text(old.to_text()).graphs
@@ -445,8 +435,3 @@ def test_gradients_of_an_eager_function_are_compared(via: str) -> None:
     first, second = (capture(made(f), *values, via=via) for f in (Product, Exchanged))
     assert first == capture(made(Product), *values, via=via)
     assert first != second
-
-
-def test_one_run_of_a_graph_has_no_links() -> None:
-    text = capture(nn.Linear(4, 4), X).to_text()
-    assert "links" not in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -110,20 +111,13 @@ def drawn(svg: ET.Element) -> list[str]:
     return sorted(name for name in names if name.startswith(("node", "edge")))
 
 
-@pytest.mark.slow(
-    "further cases; a few are in every run",
-    unless=[
-        "script-difference",
-        "script-surplus",
-        "script-whole",
-        "svg-difference",
-        "svg-surplus",
-        "svg-whole",
-    ],
+@pytest.mark.slow("further names; two are in every run", unless=["script-*", "svg-*"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*zip(HOSTILE, cycle(PICTURES), strict=False), *(("svg", kind) for kind in PICTURES)],
 )
-@pytest.mark.parametrize("kind", PICTURES)
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_name_is_drawn_as_text(tmp_path, kind, text):
+def test_hostile_name_is_drawn_as_text(tmp_path, name, kind):
+    text = HOSTILE[name]
     plain = checked(PICTURES[kind]("name"), tmp_path)
     (tmp_path / "g.svg").unlink()
 

@@ -71,6 +71,9 @@ def test_consequence_in_several_places_is_drawn_once_and_paler(look):
 
     follows = seen.box("~ aten.gelu_bac… aten.relu_backward × 12")
     assert "dashed" in follows["style"]
+    edit = seen.box("~ aten.gelu → aten.relu × 12")
+    assert (follows["color"], follows["fillcolor"]) == (edit["color"], "#FFFFFF")
+    assert edit["fillcolor"] != "#FFFFFF"
 
 
 def test_added_modules_are_drawn_as_the_first_one(look):

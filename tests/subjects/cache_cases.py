@@ -145,11 +145,6 @@ def gram(x: Tensor) -> Tensor:
     return (x @ x.t()).relu()
 
 
-def inplace(x: Tensor) -> Tensor:
-    x.mul_(2)
-    return x.sin()
-
-
 def attend(x: Tensor) -> Tensor:
     return nn.functional.scaled_dot_product_attention(x, x, x)
 
@@ -364,14 +359,9 @@ def functorch(**values: Any) -> Any:
 
 ATTENTION = (1, 2, 4, 8)
 CASES: dict[str, Case] = {
-    "matmul": Case(calls(square)),
     "matmul, trained": Case(calls(square, grad=True)),
     "MLP": Case(module(lambda: nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4)))),
-    "attention": Case(calls(attend, ATTENTION)),
-    "input changed in place": Case(calls(inplace)),
-    "no_grad around": Case(calls(gram, grad=True), around=[torch.no_grad]),
     "dynamic=True": Case(calls(gram, (4, 4), (5, 6)), via=tg.Inductor(dynamic=True)),
-    "two sizes": Case(calls(gram, (4, 4), (6, 4))),
     "dynamic sizes": Case(lambda: _marked(left_over=False)),
     "dynamic sizes, left-over gradient": Case(lambda: _marked(left_over=True), is_cause=True),
     "checkpoint": Case(calls(checkpointed, grad=True)),

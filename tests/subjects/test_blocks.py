@@ -13,7 +13,7 @@ from subjects.models import SUBJECTS
 import pytest_torchgraph as tg
 
 
-@pytest.mark.slow("further models and mechanisms", unless=["t5-dispatch"])
+@pytest.mark.slow("further models and mechanisms", unless=["mlp-dispatch"])
 @pytest.mark.parametrize(
     ("name", "via"),
     [

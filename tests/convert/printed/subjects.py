@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
+from subjects import models
 from torch import Tensor, nn
 
 
@@ -39,68 +40,16 @@ def numbers(*shape: int, grad: bool = False) -> Tensor:
 # -- models ----------------------------------------------------------------------------------------
 
 
-def _language_model(config: Any, auto: Any) -> Subject:
-    torch.manual_seed(0)
-    model = auto.from_config(config).eval()
-    ids = torch.arange(16).reshape(2, 8)
-    return Subject(model, kwargs={"input_ids": ids, "use_cache": False})
-
-
 @subject
-def bert(layers: int = 2) -> Subject:
-    from transformers import AutoModel, BertConfig
-
-    config = BertConfig(
-        hidden_size=16,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        intermediate_size=32,
-        vocab_size=64,
-    )
-    subject = _language_model(config, AutoModel)
-    subject.kwargs.pop("use_cache")
-    subject.target.train()  # type: ignore[attr-defined]
-    return subject
-
-
-@subject
-def llama() -> Subject:
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    config = LlamaConfig(
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        intermediate_size=32,
-        vocab_size=64,
-    )
-    return _language_model(config, AutoModelForCausalLM)
-
-
-@subject
-def bert_dynamic() -> Subject:
-    subject = bert(layers=1)  # symbolic sizes take five times as long
-    subject.options["dynamic"] = True
-    return subject
-
-
-class Convolution(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(2, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-        self.pool = nn.MaxPool2d(2, return_indices=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        values, _ = self.pool(self.norm(self.conv(x)).relu())
-        return values.flatten(1)
+def bert() -> Subject:
+    found = models.SUBJECTS["bert"]()
+    return Subject(found.model, kwargs=found.kwargs)
 
 
 @subject
 def batch_norm() -> Subject:
-    torch.manual_seed(0)
-    return Subject(Convolution().train(), (numbers(2, 2, 6, 6),))
+    found = models.SUBJECTS["residual_cnn"]()
+    return Subject(found.model, found.args)
 
 
 @subject

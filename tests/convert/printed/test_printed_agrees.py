@@ -74,8 +74,6 @@ def test_graphs_of_inductor_agree(name: str) -> None:
     "name",
     [
         "bert",
-        "bert_dynamic",
-        "llama",
         "checkpoint",
         "nested_compile_region",
         "autograd_function",

@@ -8,7 +8,7 @@ import pytest
 import torch
 from convert.printed.live_and_printed import compiled, read_all
 from convert.printed.subjects import SUBJECTS
-from convert.printed.texts import lines, module, parse_printed, parsed
+from convert.printed.texts import module, parse_printed
 from mechanisms.models import Norm, example, mlp
 
 from pytest_torchgraph import Aot, capture, torch_private
@@ -21,28 +21,6 @@ from pytest_torchgraph.convert import (
     read_printed,
 )
 from pytest_torchgraph.mechanisms.step.named_tensors import NamedTensors
-
-
-def test_printed_node_is_named_after_op_and_function() -> None:
-    graph = parsed(
-        """
-        # File: /somewhere/layers.py:3 in forward, code: x
-        a = torch.sin(x)
-        b = torch.sin(a)
-        # File: /somewhere/heads.py:3 in <lambda>, code: x
-        c = torch.sin(b)
-        # No stacktrace found for following nodes
-        d = torch.sin(c)
-        return d
-        """
-    )
-    assert [line.split(" = ")[0] for line in lines(graph)[:-1]] == [
-        "%sin<layers.forward>",
-        "%sin<layers.forward>.1",
-        "%sin<heads.lambda>",
-        "%sin",
-    ]
-    assert all(node.module == "" for node in graph.nodes)
 
 
 @pytest.mark.slow("compiles several models")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch._dynamo.external_utils  # noqa: F401  # its functions are found only if it is loaded
-from convert.printed.texts import BODY, JOINT, lines, module, parse_printed, parsed
+from convert.printed.texts import JOINT, lines, module, parse_printed, parsed
+from graph.examples import Example, examples
 from torch import Tensor
 
 from pytest_torchgraph import TensorMeta
@@ -93,40 +94,14 @@ def test_user_function_is_found_by_its_mangled_name() -> None:
     assert call(f"{mangled}_local(x)") == f"call_function {__name__}.local"
 
 
-def test_power_with_a_negative_base_is_read() -> None:
-    node = parsed("y = -2 ** x\nreturn y").nodes[-2]
-    assert node.args[0] == -2
-
-
-def test_an_in_place_operator_is_one_node_under_its_second_name() -> None:
-    graph = parsed('x += 1;  y: "f32[2, 3]" = x;  x = None\nz = y * 2;  y = None\nreturn (z,)')
-    assert lines(graph) == [
-        "%iadd = operator.iadd(%x, 1) : f32[2, 3] !mutates %x",
-        "%mul = operator.mul(%iadd, 2)",
-        "return %mul",
-    ]
-
-
-def test_an_assignment_to_an_index_is_a_setitem() -> None:
-    graph = parsed(
-        "x[(slice(None, None, None), 0)] = 2.0;  setitem = x;  setitem = None\n"
-        "x[1] = None;  setitem_1 = x\nreturn x"
-    )
-    assert lines(graph) == [
-        "%setitem = operator.setitem(%x, [slice(None, None, None), 0], 2.0) !mutates %x",
-        "%setitem.1 = operator.setitem(%x, 1, None) !mutates %x after %setitem",
-        "return %x",
-    ]
-
-
-def test_renamed_input_is_one_node() -> None:
-    graph = parsed("l_x_ = L_x_\ny = l_x_ + 1\nreturn y", 'L_x_: "f32[2]"')
-    assert [node.name for node in graph.inputs] == ["l_x_"]
-
-
-def test_printed_default_of_an_input_is_read() -> None:
-    graph = parsed("return x", 'x: "f32[2]" = None, y = 3')
-    assert [node.args for node in graph.inputs] == [(None,), (3,)]
+@examples(Path(__file__).parent / "statements")
+def test_printed_graph_is_read_as_in_the_example(example: Example) -> None:
+    (heading,) = example.expected
+    level, kind = heading.split()
+    text = "\n".join(line[1:] for line in example.patch.split("\n"))
+    graph = parse_printed(f"{text}\n", level=level, kind=kind)  # type: ignore[arg-type]
+    assert all(node.module == "" for node in graph.nodes)
+    example.check({heading: graph.to_text(fold=False).partition("\n\n")[2].rstrip("\n")})
 
 
 # -- arguments -------------------------------------------------------------------------------------
@@ -189,12 +164,6 @@ def test_printed_enum_members_and_named_tuples_are_found_by_name() -> None:
     assert argument(f"{mangled}_Point(1, 2)") == (1, 2)
 
 
-def test_printed_name_of_a_node_takes_precedence_over_a_symbol() -> None:
-    graph = parsed("y = torch.sin(s77)\nreturn y", 's77: "Sym(s77)"')
-    assert graph.nodes[1].refs == ("s77",)
-    assert graph.nodes[0].result == Symbol("s0")
-
-
 # -- results ---------------------------------------------------------------------------------------
 
 
@@ -215,22 +184,6 @@ def test_printed_name_of_a_node_takes_precedence_over_a_symbol() -> None:
 )
 def test_printed_annotation_is_read_as_the_result(annotation: str, result: object) -> None:
     assert parsed(f'y: "{annotation}" = torch.sin(x)\nreturn y').nodes[-2].result == result
-
-
-def test_printed_type_annotation_is_not_a_result() -> None:
-    assert parsed("return x", "x : list").inputs[0].result is None
-
-
-def test_printed_tuple_has_the_results_of_its_getitems() -> None:
-    graph = parsed(
-        'split = torch.functional.split(x, 1)\nb: "f32[3]" = split[1];  split = None\nreturn b'
-    )
-    assert lines(graph) == [
-        "%split = torch.split(%x, 1) : (None, f32[3])",
-        "%split#1 = operator.getitem(%split, 1) : f32[3]",
-        "return %split#1",
-    ]
-    assert dict(graph.op_counts) == {"torch.split": 1}
 
 
 # -- comments --------------------------------------------------------------------------------------
@@ -274,24 +227,6 @@ def test_source_does_not_apply_to_the_next_body() -> None:
     assert graph.subgraphs[0].nodes[1].source is None
 
 
-def test_printed_descriptions_separate_saved_values_from_outputs() -> None:
-    text = (
-        "class <lambda>(torch.nn.Module):\n"
-        "    def forward(\n"
-        "        self,\n"
-        '        primals_1: "f32[2]",  # PlainAOTInput(idx=0)\n'
-        "    ):\n"
-        '        sin: "f32[2]" = torch.ops.aten.sin.default(primals_1)\n'
-        "        return (\n"
-        "            sin,  # PlainAOTOutput(idx=0)\n"
-        "            None,  # None\n"
-        "            primals_1,  # SavedForBackwardsAOTOutput(idx=0)\n"
-        "        )\n"
-    )
-    graph = parse_printed(text, level="aot", kind="forward")
-    assert lines(graph)[-2:] == ["return [%sin, None]", "save %primals_1"]
-
-
 def test_later_stage_copies_missing_descriptions() -> None:
     described = read_printed(
         module("return (x,  # PlainAOTOutput(idx=0)\nx,  # SavedForBackwardsAOTOutput(idx=0)\n)")
@@ -321,41 +256,6 @@ def test_inputs_of_a_joint_graph_are_in_the_order_of_its_tree_flatten() -> None:
     ]
 
 
-def test_bodies_of_higher_order_ops_are_subgraphs() -> None:
-    graph = parsed(
-        """
-        body_0 = self.body_0
-        wrap = torch.ops.higher_order.wrap(body_0, x);  body_0 = x = None
-        getitem: "f32[2, 3]" = wrap[0];  wrap = None
-        return (getitem,)
-        """,
-        inner=BODY.format(name="body_0"),
-    )
-    assert [sub.name for sub in graph.subgraphs] == ["body_0"]
-    assert graph.count("aten.sin") == 1
-    assert [node.kind for node in graph.nodes] == [
-        "placeholder",
-        "call_function",
-        "call_function",
-        "output",
-    ]
-
-
-def test_body_with_two_names_is_printed_once() -> None:
-    graph = parsed(
-        """
-        a = self.body_0_00
-        wrap = torch.ops.higher_order.wrap(a, x)
-        b = self.body_0_01
-        wrap_1 = torch.ops.higher_order.wrap(b, x)
-        return (wrap, wrap_1)
-        """,
-        inner=BODY.format(name="body_0_00") + BODY.format(name="body_1_00"),
-    )
-    assert [sub.name for sub in graph.subgraphs] == ["body_0_00", "body_0_01"]
-    assert graph.subgraphs[0] == graph.subgraphs[1]
-
-
 def test_trailing_remark_of_inductor_is_ignored() -> None:
     text = module("y = x + 1\nreturn (y,)") + "\n\n # graph id: 139872364\n"
     assert parse_printed(text, level="dynamo", kind="forward") == parsed("y = x + 1\nreturn (y,)")
@@ -376,17 +276,3 @@ def test_reading_printed_text_evaluates_nothing(tmp_path: Path, body: str) -> No
     with contextlib.suppress(PrintedGraphError):
         parsed(body.format(mark=str(mark)))
     assert not mark.exists()
-
-
-def test_numbered_functions_of_one_name_have_one_op() -> None:
-    local = "torch_nn_functional_made_inside_a_function"
-    graph = parsed(
-        f"""
-        a = {local}(x)
-        b = {local}_1(a)
-        c = {local}_2(b)
-        return c
-        """
-    )
-    op = "torch.nn.functional.made_inside_a_function"
-    assert graph.op_counts == {op: 3}
