@@ -149,32 +149,6 @@ def test_backward_seen_by_an_earlier_watch_is_counted() -> None:
     assert seen.executions == {"!0": 1, "0/0": 1, traced(seen): 1}
 
 
-def test_a_forward_with_breaks_has_a_full_backward_graph() -> None:
-    forward = torch.compile(three_parts, backend="aot_eager")
-    with watch() as seen:
-        loss = forward(leaf(10, 10))
-        with _enable(compiler("aot_eager", fullgraph=True)):
-            loss.backward()
-    seen.assert_single_backward_graph()
-    seen.assert_graph_count(forward=3, backward=1)
-    seen.assert_graph_breaks(2)
-
-
-def test_a_hook_that_breaks_is_an_error_under_fullgraph() -> None:
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        watch() as seen,
-        pytest.raises(torch._dynamo.exc.Unsupported),
-        _enable(compiler(fullgraph=True)),
-    ):
-        (hooked_leaf(say) * 2).sum().backward()
-    (graph_break,) = seen.breaks
-    assert graph_break.code.startswith('print("seen")')
-    assert graph_break.function == "say"
-    with pytest.raises(AssertionError, match="compiling the backward failed: Failed to trace buil"):
-        seen.assert_single_backward_graph()
-
-
 # -- graph breaks in the forward -------------------------------------------------------------------
 
 

@@ -142,13 +142,6 @@ def _counts(seed: int) -> tuple[int, int]:
     return expected, sum(found.occurrences for found in seen.breaks)
 
 
-@pytest.mark.slow("many examples")
-@pytest.mark.parametrize("seeds", [range(10)])
-def test_random_breaks_are_counted_as_torch_counts_them(seeds: range) -> None:
-    assert [(seed, *counts) for seed in seeds if len({*(counts := _counts(seed))}) > 1] == []
-
-
-@pytest.mark.slow("200 random functions")
-def test_more_random_breaks_are_counted_as_torch_counts_them() -> None:
-    wrong = [(seed, *counts) for seed in range(200) if len({*(counts := _counts(seed))}) > 1]
-    assert wrong == []
+@pytest.mark.slow("random functions; single ones are in every run")
+def test_random_breaks_are_counted_as_torch_counts_them() -> None:
+    assert [(seed, *counts) for seed in range(60) if len({*(counts := _counts(seed))}) > 1] == []

@@ -42,14 +42,6 @@ class Attention(nn.Module):
         return scores.softmax(-1) @ x
 
 
-def subtracted(x: Tensor, y: Tensor) -> Tensor:
-    return x - y
-
-
-def subtracted_backwards(x: Tensor, y: Tensor) -> Tensor:
-    return y - x
-
-
 def updated(x: Tensor) -> Tensor:
     y = x.clone()
     y.add_(1)
@@ -96,7 +88,7 @@ MIN_CUT = Aot(partition="min_cut")  # as the backend aot_eager
 LEVELS = (("aot_eager", "aot", MIN_CUT), ("eager", "dynamo", "dynamo"))
 
 
-@pytest.mark.slow("further models and backends", unless=["mlp-dynamo"])
+@pytest.mark.slow("further models and backends", unless=["mlp-*"])
 @pytest.mark.parametrize(("backend", "level", "via"), LEVELS, ids=["aot", "dynamo"])
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_watched_graphs_equal_those_of_a_capture(
@@ -143,11 +135,6 @@ def test_watched_dynamic_graph_equals_that_of_a_capture() -> None:
     assert seen.forward == capture(Attention(), data(3, 4), via=via).forward
 
 
-def test_watch_level_is_the_backends() -> None:
-    assert {g.level for g in watched(Small(), data(3, 4), backend="eager").graphs} == {"dynamo"}
-    assert {g.level for g in watched(Small(), data(3, 4), backend="aot_eager").graphs} == {"aot"}
-
-
 def test_missing_level_of_a_watch_is_an_error() -> None:
     seen = watched(Small(), data(3, 4), backend="eager")
     with pytest.raises(
@@ -179,24 +166,6 @@ def test_op_that_one_of_two_levels_cannot_hold_is_refused() -> None:
 
 
 # -- equal and not ---------------------------------------------------------------------------------
-
-
-def test_the_order_of_arguments_counts() -> None:
-    x, y = data(3), data(3)
-    one, other = (
-        watched(target, x, y, backend="eager") for target in (subtracted, subtracted_backwards)
-    )
-    assert one.forward != other.forward
-    assert one.forward == watched(subtracted, x, y, backend="eager").forward
-
-
-def test_parameters_have_their_full_names() -> None:
-    seen = watched(Small(), data(3, 4), backend="aot_eager")
-    text = seen.forward.to_text()
-    for name in ("fc.bias", "fc.weight", "out.bias", "out.weight"):
-        assert f"%{name}: f32[" in text
-    assert "%scale: buffer f32[" in text
-    assert "%x = input" in text
 
 
 def test_order_of_reads_does_not_change_a_watch() -> None:
@@ -307,14 +276,3 @@ def test_graphs_of_several_functions_are_distinguished() -> None:
         CaptureError, match=r"expected one forward graph, found 2 \(graphs: forward_0 \("
     ):
         seen.forward
-
-
-def test_ops_are_counted_over_all_graphs() -> None:
-    seen = watched(Small(), data(3, 4), backend="aot_eager")
-    seen.assert_op_counts({"aten.addmm": 2, "aten.relu": 1, "aten.threshold_backward": 1})
-    with pytest.raises(AssertionError, match=r"aten.addmm: expected 3, found 2"):
-        seen.assert_op_counts({"aten.addmm": 3})
-    with pytest.raises(AssertionError, match=r"aten.relu: found 1\n.*test_watched_graphs.py:\d+: "):
-        seen.assert_no_ops("aten.relu")
-    with pytest.raises(ValueError, match=r"aten\.linear"):
-        seen.assert_no_ops("aten.linear")

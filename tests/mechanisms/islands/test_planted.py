@@ -24,33 +24,11 @@ def in_thread(function: Callable[[], Tensor]) -> Tensor:
     return found[0]
 
 
-def threaded_without_grad(x: Tensor) -> Tensor:
-    x = x.sin()
-    y = in_thread(lambda: x.detach().exp())
-    return x * y
-
-
 def in_a_pool(x: Tensor) -> Tensor:
     x = x.sin()
     with ThreadPoolExecutor(1) as pool:
         y = pool.submit(x.exp).result()
     return y.cos()
-
-
-@pytest.mark.parametrize("via", BOTH)
-@pytest.mark.parametrize("target", [threaded_without_grad, in_a_pool])
-def test_ops_in_a_thread_of_the_target_are_refused_with_their_line(
-    target: Callable[[Tensor], Tensor], via: str
-) -> None:
-    before = threading.getprofile()
-    with pytest.raises(CaptureError) as caught:
-        capture(target, example(2, 4, grad=True), via=via)
-    message = str(caught.value)
-    assert "ran unrecorded" in message
-    assert "thread" in message
-    assert f" in {target.__name__} (" in message
-    assert "islands/test_planted.py:" in message
-    assert threading.getprofile() is before
 
 
 def test_ops_of_an_ended_thread_are_refused_in_a_process_with_one_thread(
