@@ -287,9 +287,7 @@ def test_capture_ranks_ends_the_group_and_restores_generators() -> None:
 def test_users_process_group_is_refused_and_kept() -> None:
     dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
     try:
-        with pytest.raises(
-            CaptureError, match=r"already has a process group .*'fake', rank 1 of 2"
-        ):
+        with pytest.raises(CaptureError, match=r"already has a process group .*rank 1 of 2"):
             capture_ranks(reduced, dp=2, tp=2)
         assert dist.get_world_size() == 2
     finally:
