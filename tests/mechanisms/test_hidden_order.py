@@ -21,23 +21,9 @@ aten = torch.ops.aten
 WRITES: dict[str, Callable[[Tensor], Any]] = {
     "function": torch.relu_,
     "positional inplace": lambda y: functional.relu(y, True),
-    "functional dropout": lambda y: functional.dropout(y, 0.5, True, True),
     "packet": lambda y: aten.add_(y, 1),
     "list": lambda y: torch._foreach_add_([y], 1),
     "in-place operator method": lambda y: y.__iadd__(1),
-    "optimizer": lambda y: torch._fused_sgd_(
-        [torch.ones(4, 4)],
-        [y],
-        [],
-        weight_decay=0.0,
-        momentum=0.0,
-        lr=0.1,
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-        is_first_step=True,
-        grad_scale=torch.ones(()),
-    ),
     "checkpoint": lambda y: checkpoint(lambda t: t.add_(1), y, use_reentrant=False),
     "view in a checkpoint": lambda y: checkpoint(
         lambda t: t.view(-1).add_(1) * 2, y, use_reentrant=False
@@ -73,9 +59,6 @@ def test_a_read_before_a_write_differs_from_a_read_after_it(
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "unfold": lambda y: y.unfold(0, 2, 2),
-    "moveaxis": lambda y: torch.moveaxis(y, 0, 1),
-    "tensor_split": lambda y: y.tensor_split(2)[0],
-    "adjoint": lambda y: y.adjoint(),
     "data": lambda y: y.data,
     "contiguous": lambda y: y.contiguous(),
     "reshape": lambda y: y.reshape(2, 8),
@@ -164,7 +147,6 @@ DROPOUTS: dict[str, Callable[[Tensor, bool], Tensor]] = {
     "function": lambda x, train: functional.dropout(x, 0.5, train),
     "keyword": lambda x, train: torch.dropout(x, p=0.5, train=train),
     "overload": lambda x, train: aten.dropout.default(x, 0.5, train),
-    "channels": lambda x, train: functional.dropout1d(x, 0.5, train),
     "attention": lambda x, train: functional.scaled_dot_product_attention(x, x, x, None, train / 2),
     "heads": lambda x, train: attend(x, train),
     "checkpoint": lambda x, train: checkpoint(

@@ -251,22 +251,6 @@ def test_code_of_the_user_that_is_compiled_at_the_hand_over_is_seen() -> None:
 
 
 @pytest.mark.slow("compiles several models")
-def test_another_structure_of_the_loss_is_named() -> None:
-    operations = (torch.add, torch.sub, torch.mul, torch.div)
-    seen = backwards(*(lambda op=op: op(*[leaf(10)] * 2).sum() for op in operations))
-    assert [str(recompile).partition(" (")[0] for recompile in seen.recompiles] == [
-        f"!{number} backward: new autograd node: {node}Backward0"
-        for number, node in enumerate(("Sub", "Mul", "Div"), 1)
-    ]
-    with pytest.raises(
-        AssertionError,
-        match=r"captured the backward 4 times instead of once.*, and their causes:\n  !1 back",
-    ):
-        seen.assert_single_backward_graph()
-    seen.assert_recompiles(3)
-
-
-@pytest.mark.slow("compiles several models")
 def test_changed_shapes_are_named_once() -> None:
     sizes = (10, 100, 10)
     with torch._dynamo.config.patch(compiled_autograd=True), watch() as seen:

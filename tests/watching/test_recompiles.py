@@ -143,18 +143,6 @@ def test_recompile_by_a_dynamic_int_that_became_1_has_a_hint() -> None:
     assert len(hints) == 2
 
 
-def test_recompile_by_an_int_inside_an_argument_has_a_hint() -> None:
-    batches = [called({"x": ones(3), "n": n}) for n in (2, 3, 4)]
-    (recompile,) = watched(lambda b: b["x"] * b["n"], *batches).recompiles
-    assert recompile.failed_guards[0].hint.startswith(SYMBOL)
-    torch._dynamo.reset()
-    seen = watched(lambda b: torch.stack([b["x"]] * b["n"]), *batches)  # needs the int's value
-    assert len(seen.recompiles) == 2
-    # Before torch 2.13, the hint is given here too. It excepts code that depends on the value.
-    if not torch.__version__.startswith(("2.9.", "2.10.", "2.11.", "2.12.")):
-        assert SYMBOL not in str(seen.recompiles)
-
-
 def test_recompile_by_a_value_of_a_resumed_frame_is_explained() -> None:
     def read(x: Tensor) -> Tensor:
         return x.sum().item() * x
@@ -368,22 +356,6 @@ def test_size_fixed_by_the_compiler_has_no_mark_dynamic_hint() -> None:
     ) in str(second)
 
 
-def test_steady_state_is_watched_separately() -> None:
-    function = torch.compile(recompile_cases.doubled, backend="eager")
-    with watch() as warm:
-        function(ones(3))
-        function(ones(4))
-    with watch() as steady:
-        function(ones(5))
-    warm.assert_recompiles(1)
-    steady.assert_no_recompiles()
-    assert steady.executions == {"0/1": 1}
-    with watch() as changed:
-        function(ones(5, 5))
-    with pytest.raises(AssertionError, match="argument x: rank was 1, is 2"):
-        changed.assert_no_recompiles()
-
-
 # -- each reason is said in words that its reader can act on ---------------------------------------
 
 
@@ -403,12 +375,6 @@ def in_inference_mode(*size: int) -> Tensor:
             id="0",
         ),
         pytest.param(
-            lambda: (under(torch.no_grad, ones(3)), under(torch.inference_mode, ones(3))),
-            "argument x: was made or used outside torch.inference_mode, is made or used inside",
-            "call in the same mode",
-            id="used",
-        ),
-        pytest.param(
             lambda: (called(ones(3) * 1j), called((ones(3) * 1j).conj())),
             "argument x: was no conjugated view, is one (.conj())",
             "call x.resolve_conj() before each call",
@@ -425,16 +391,6 @@ def in_inference_mode(*size: int) -> Tensor:
             "argument x: was outside a transform of torch.func (vmap, grad), is inside",
             "compile the transformed function",
             id="vmap",
-        ),
-        pytest.param(
-            lambda: tuple(
-                under(lambda dtype=dtype: torch.autocast("cpu", dtype), ones(3))
-                for dtype in (torch.bfloat16, torch.float16)
-            ),
-            "guard failed: GLOBAL_STATE changed: autocast(cpu)_dtype (was torch.bfloat16, is "
-            "torch.float16)",
-            "use one of them, or warm up with each",
-            id="autocast",
         ),
     ],
 )
@@ -701,8 +657,7 @@ def test_run_after_a_reset_is_attributed_by_the_new_compile_id() -> None:
     assert whole.executions == {"0/0": 3}
 
 
-@pytest.mark.slow("further cases; a few are in every run", only=["Net", "forward"])
-@pytest.mark.parametrize("name", ["Net", "forward", "Net.forward", "*.forward", "N*"])
+@pytest.mark.parametrize("name", ["Net.forward", "*.forward", "N*"])
 def test_recompiles_of_a_module_by_class(name: str) -> None:
     module = torch.compile(Net(), backend="eager")
     other = torch.compile(recompile_cases.Other(), backend="eager")
@@ -713,7 +668,7 @@ def test_recompiles_of_a_module_by_class(name: str) -> None:
     part = seen.only(function=name)
     part.assert_no_recompiles()
     part.assert_no_graph_breaks()
-    part.assert_graph_count(total=2 if name in ("forward", "*.forward") else 1)
+    part.assert_graph_count(total=1 + (name == "*.forward"))
 
 
 def test_recompiles_within_a_place() -> None:

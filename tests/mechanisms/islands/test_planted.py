@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
-from mechanisms.islands.cases import disabled, scaled
+from mechanisms.islands.cases import disabled
 from mechanisms.models import BOTH, example
 from torch import Tensor, nn
 
@@ -73,20 +72,6 @@ def at_a_break(x: Tensor) -> Tensor:
     return x
 
 
-class Hooked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Tanh()
-        self.inner.register_forward_hook(self.hook)
-
-    @torch.compiler.disable
-    def hook(self, _module: nn.Module, _args: Any, output: Tensor) -> Tensor:
-        return output.atan()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x)  # type: ignore[no-any-return]
-
-
 @torch.compiler.disable
 def with_a_hook_on_the_gradient(x: Tensor) -> Tensor:
     y = x * 1.5
@@ -94,25 +79,11 @@ def with_a_hook_on_the_gradient(x: Tensor) -> Tensor:
     return y
 
 
-class OfItsOwn(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad.atan()
-
-
-in_a_backward_of_its_own = torch.compiler.disable(OfItsOwn.apply)
-
 PLANTED: dict[str, Callable[[Tensor], Tensor]] = {
     "disabled function": in_a_disabled_function,
     "after a break in a loop": after_a_break_in_a_loop,
     "at a break": at_a_break,
-    "forward hook": Hooked(),
     "hook on a gradient": with_a_hook_on_the_gradient,
-    "autograd function": in_a_backward_of_its_own,
 }
 
 
@@ -129,21 +100,6 @@ def test_a_planted_op_is_in_the_capture_with_its_line(place: str) -> None:
     with pytest.raises(AssertionError, match=r"aten\.atan: found"):
         captured.assert_no_ops("aten.atan")
     captured.assert_matches_eager()
-
-
-@pytest.mark.parametrize("via", BOTH)
-def test_an_op_in_the_body_of_a_custom_op_is_that_op(via: str) -> None:
-    """Its body is a kernel, as in C++: the program contains only the op."""
-
-    @torch.compiler.disable
-    def inner(x: Tensor) -> Tensor:
-        return scaled(x, 3.0)  # type: ignore[no-any-return]
-
-    def target(x: Tensor) -> Tensor:
-        return inner(x.sin()).cos()
-
-    captured = capture(target, example(2, 4, grad=True), via=via)
-    assert captured.op_counts["islands_cases.scaled"] == 1
 
 
 class KeepsItsState(nn.Module):
