@@ -334,15 +334,6 @@ def test_build_with_a_wrong_return_value_is_refused(returned: Any) -> None:
         capture_ranks(lambda mesh: returned, dp=2)
 
 
-def test_build_that_ends_the_process_group_is_refused() -> None:
-    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
-        dist.destroy_process_group()
-        return MLP(), (torch.ones(2, 8),)
-
-    with pytest.raises(CaptureError, match="destroyed the process group"):
-        capture_ranks(build, dp=2, via="dispatch")
-
-
 def test_collectives_of_a_redistribution_are_refused() -> None:
     """In a graph of torch functions, a redistribution is one call that hides its collectives."""
     (rank_capture,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="dynamo")

@@ -20,13 +20,16 @@ from pytest_torchgraph import CaptureError, capture_ranks
 pytestmark = pytest.mark.gpu
 
 
-def test_build_that_makes_another_process_group_is_refused() -> None:
+@pytest.mark.parametrize("another", [False, True])
+def test_build_that_destroys_the_process_group_is_refused(another: bool) -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         dist.destroy_process_group()
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        if another:
+            dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
         return MLP(), (torch.ones(2, 8),)
 
-    with pytest.raises(CaptureError, match="or created one in which this process is not a rank"):
+    why = "destroyed the process group, or created one in which this process is not a rank"
+    with pytest.raises(CaptureError, match=why):
         capture_ranks(build, dp=4, ranks=(3,), via="dispatch")
     assert not dist.is_initialized()
 
