@@ -262,9 +262,9 @@ OPTIONS: dict[str, tuple[Any, Any, str]] = {
         "scale=0.25",
     ),
     "dtype of a dynamic module": (
-        functools.partial(dynamic.Linear, 4, 4, dtype=torch.float16),
         functools.partial(dynamic.Linear, 4, 4),
-        "dtype=torch.qint8",
+        functools.partial(dynamic.Linear, 4, 4, dtype=torch.float16),
+        "dtype=torch.float16",
     ),
 }
 """Two modules that differ, or functions that make them, and what a diff says of the first."""

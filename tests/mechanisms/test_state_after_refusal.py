@@ -365,14 +365,6 @@ class _Callable:
         return _in_helper(x)
 
 
-def _in_dict(x: Tensor) -> Tensor:
-    return _write(BY_KEY["w"], x)
-
-
-def _in_object(x: Tensor) -> Tensor:
-    return _write(OBJECT.inner.w, x)
-
-
 def _in_nested_function(x: Tensor) -> Tensor:
     def nested() -> Tensor:
         return _write(BY_KEY["w"], x)
@@ -384,20 +376,6 @@ def _in_module(x: Tensor) -> Tensor:
     return cast(Tensor, NORMS["norm"](x * torch.arange(3.0)[:, None]))
 
 
-def _in_parameter(x: Tensor) -> Tensor:
-    return _write(SCALE, x)
-
-
-def _in_own_backward(x: Tensor) -> Tensor:
-    (x * SCALE).sum().backward()
-    return x * 2
-
-
-def _no_grad(x: Tensor) -> Tensor:
-    SCALE.grad = None
-    return x * SCALE
-
-
 @pytest.mark.parametrize(
     "target",
     [
@@ -405,13 +383,13 @@ def _no_grad(x: Tensor) -> Tensor:
         lambda x: _third(x),
         _WritesGlobal(),
         _Callable(),
-        _in_dict,
-        _in_object,
+        lambda x: _write(BY_KEY["w"], x),
+        lambda x: _write(OBJECT.inner.w, x),
         _in_nested_function,
         _in_module,
-        _in_parameter,
-        _in_own_backward,
-        _no_grad,
+        lambda x: _write(SCALE, x),
+        lambda x: ((x * SCALE).sum().backward(), x * 2)[1],
+        lambda x: (setattr(SCALE, "grad", None), x * SCALE)[1],
     ],
 )
 def test_tensors_that_globals_reach_are_restored(target: Any) -> None:
