@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from mechanisms.models import MECHANISMS, example, mlp
+from mechanisms.models import MECHANISMS, example, in_a_thread, mlp
 from torch import Tensor, nn
 from torch_releases import skip_before
 
@@ -396,14 +396,6 @@ def test_an_error_of_the_target_on_meta() -> None:
 
 
 # -- ops that ran unrecorded -----------------------------------------------------------------------
-
-
-def in_a_thread(function: Callable[[], Tensor]) -> Tensor:
-    made: list[Tensor] = []
-    thread = threading.Thread(target=lambda: made.append(function()), name="worker")
-    thread.start()
-    thread.join(60)
-    return made[0]
 
 
 @pytest.mark.parametrize("via", ["aot", "dispatch"])

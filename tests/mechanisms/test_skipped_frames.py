@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from mechanisms.models import example
+from mechanisms.models import Head, example
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch_releases import skip_before
@@ -40,15 +40,6 @@ class Decorated(nn.Module):
         x = self.first(x).relu()
         torch._dynamo.graph_break()
         return self.norm(x)
-
-
-class Head(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x).relu()
 
 
 class BesideACompiledOne(nn.Module):

@@ -383,3 +383,13 @@ class Block(nn.Module):
 
 CLEAN["nested_modules"] = of(nn.Sequential(Block(), Block()))
 CLEAN["training"] = of(arithmetic, grad=True)
+
+
+class BreaksInProperty(nn.Module):
+    @property
+    def factor(self) -> int:
+        torch._dynamo.graph_break()
+        return 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sin() * self.factor

@@ -20,6 +20,7 @@ from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.external_utils import wrap_inline
 from torch_releases import skip_before
 from watching import eager_cases
+from watching.break_cases import BreaksInProperty
 from watching.eager_cases import WAYS, beside, wavy
 
 from pytest_torchgraph import Capture, CaptureError, EagerCall, capture, steady, watch
@@ -45,16 +46,6 @@ def opens_file(x: Tensor) -> Tensor:
     with open(os.devnull) as file:
         file.read()
     return x.sin().cos()
-
-
-class BreaksInProperty(nn.Module):
-    @property
-    def factor(self) -> int:
-        torch._dynamo.graph_break()
-        return 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sin() * self.factor
 
 
 def calls_helper(x: Tensor) -> Tensor:

@@ -15,29 +15,13 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, guar
 from torch_releases import skip_before
 from watching import recompile_cases
 from watching.recompile_cases import Net
+from watching.recompile_kinds import Call, called, ones, under
 
 from pytest_torchgraph import Capture, CaptureError, capture, steady, watch
 from pytest_torchgraph.watching.guard_text import check_of
 from pytest_torchgraph.watching.guards import details, failed_guard, observe_guard
 
 FILE = str(Path(recompile_cases.__file__).relative_to(Path.cwd()))
-Call = Callable[[Any], Any]
-
-
-def ones(*size: int, **options: Any) -> Tensor:
-    return torch.ones(*size, **options)
-
-
-def called(*args: Any, **kwargs: Any) -> Call:
-    return lambda function: function(*args, **kwargs)
-
-
-def under(context: Callable[[], Any], *args: Any) -> Call:
-    def call(function: Any) -> None:
-        with context():
-            function(*args)
-
-    return call
 
 
 def watched(target: Any, *calls: Call, backend: str = "eager", **options: Any) -> Capture:

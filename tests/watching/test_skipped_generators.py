@@ -15,6 +15,7 @@ import torch
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.utils import counters
 from torch_releases import skip_before
+from watching.break_cases import BreaksInProperty
 
 from pytest_torchgraph import watch
 
@@ -64,16 +65,6 @@ LINES = (
     "x = x * module.factor",
     "x = module(x)",
 )
-
-
-class BreaksInProperty(torch.nn.Module):
-    @property
-    def factor(self) -> int:
-        torch._dynamo.graph_break()
-        return 2
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.sin() * self.factor
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from mechanisms.islands.cases import CASES, Looped, disabled
-from mechanisms.models import example, mlp
+from mechanisms.models import Head, example, mlp
 from torch import Tensor, nn
 from torch_releases import skip_before
 
@@ -114,14 +114,6 @@ def test_op_counts_and_find_cover_compiled_and_eager_graphs(model: Capture) -> N
 def test_equal_eager_graphs_are_merged_with_their_runs() -> None:
     looped = captured("sizes_that_change", backward=False)
     assert [graph.runs for graph in looped.eager] == [1, 1, 1]
-
-    class Head(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.fc(x).relu()
 
     class Repeated(nn.Module):
         def __init__(self) -> None:

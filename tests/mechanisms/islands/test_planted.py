@@ -9,18 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from mechanisms.islands.cases import disabled
-from mechanisms.models import BOTH, example
+from mechanisms.models import BOTH, example, in_a_thread
 from torch import Tensor, nn
 
 from pytest_torchgraph import CaptureError, capture
-
-
-def in_thread(function: Callable[[], Tensor]) -> Tensor:
-    found: list[Tensor] = []
-    thread = threading.Thread(target=lambda: found.append(function()), name="planted")
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def in_a_pool(x: Tensor) -> Tensor:
@@ -130,21 +122,21 @@ def test_capture_without_compiled_graphs_is_refused() -> None:
 def written_by_a_thread(x: Tensor) -> Tensor:
     y = x.sin()
     with torch.no_grad():
-        in_thread(lambda: y.mul_(2))
+        in_a_thread(lambda: y.mul_(2))
     return y.cos()
 
 
 def a_view_written_by_a_thread(x: Tensor) -> Tensor:
     y = x.sin()
     row = y.detach()[0]
-    in_thread(lambda: row.add_(1))
+    in_a_thread(lambda: row.add_(1))
     return y.cos()
 
 
 def written_by_a_thread_at_the_end(x: Tensor) -> Tensor:
     y = x.sin()
     with torch.no_grad():
-        in_thread(lambda: y.mul_(2))
+        in_a_thread(lambda: y.mul_(2))
     return y
 
 
@@ -154,7 +146,7 @@ class WritesItsBuffer(nn.Module):
         self.count = nn.Buffer(torch.zeros(4))
 
     def forward(self, x: Tensor) -> Tensor:
-        in_thread(lambda: self.count.add_(1))
+        in_a_thread(lambda: self.count.add_(1))
         return x.sin()
 
 
@@ -177,7 +169,7 @@ def test_writes_in_a_thread_of_the_target_are_refused_with_their_line(
     message = str(caught.value)
     assert "something ran unrecorded" in message
     assert "no recorded op wrote to" in message
-    assert "thread 'planted', started during the capture" in message
+    assert "thread 'worker', started during the capture" in message
     if target in (written_by_a_thread, a_view_written_by_a_thread):
         assert f" in {target.__name__} (" in message
     if isinstance(target, nn.Module):
@@ -194,7 +186,7 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(x)
-        in_thread(lambda: torch.ones(2).mul_(2))
+        in_a_thread(lambda: torch.ones(2).mul_(2))
         x = self.norm(x)
         self.seen[0].copy_(x[0].detach())
         torch._dynamo.graph_break()
