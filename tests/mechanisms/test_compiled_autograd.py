@@ -21,6 +21,7 @@ from pytest_torchgraph import Aot, Capture, CaptureError, CompiledAutograd, Grap
 HOOK = "torch._dynamo.external_utils.call_hook"
 ACCUMULATE = "torch._dynamo.external_utils.call_accumulate_grad"
 FORWARDS = ("aot", "eager")
+EAGER = CompiledAutograd(forward="eager")
 
 
 def broken(x: Tensor) -> Tensor:
@@ -105,9 +106,9 @@ def test_forward_graphs_via_compiled_autograd_equal_aot(target: Any, dynamic: bo
 def test_ops_of_backward_hooks_of_modules_are_nodes() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     x = example(2, 4, grad=True)
-    without = capture(model, x, via=CompiledAutograd(forward="eager")).backward
+    without = capture(model, x, via=EAGER).backward
     model[2].register_full_backward_hook(lambda _, grads, __: (grads[0].atan(),))
-    captured = capture(model, x, via=CompiledAutograd(forward="eager"))
+    captured = capture(model, x, via=EAGER)
     assert not [
         node for node in captured.backward.nodes if re.search("call_hook|self_invoke", node.op)
     ]
@@ -167,7 +168,7 @@ def test_a_break_in_a_hook_is_an_error_only_under_backward_fullgraph() -> None:
 
     x = example(4, grad=True)
     x.register_hook(hook)
-    captured = capture(torch.sin, x, via=CompiledAutograd(forward="eager"))
+    captured = capture(torch.sin, x, via=EAGER)
     assert captured.backward.op_counts["aten.exp"] == len(calls) == 1
     with pytest.raises(torch._dynamo.exc.Unsupported, match="graph_break"):
         capture(torch.sin, x, via=CompiledAutograd(forward="eager", backward_fullgraph=True))
@@ -193,7 +194,7 @@ def test_another_autograd_structure_is_another_graph() -> None:
         for op in (torch.add, torch.mul, torch.add):
             op(x, x).sum().backward()
 
-    via = CompiledAutograd(forward="eager")
+    via = EAGER
     first, second, third = capture(train, example(4, grad=True), via=via).backwards
     assert first.count("*.AddBackward0") == 1
     assert second.count("*.MulBackward0") == 1
@@ -211,7 +212,7 @@ def test_another_autograd_structure_is_another_graph() -> None:
     ids=["float", "int", "complex"],
 )
 def test_numbers_that_eager_autograd_saved_are_compared(one: Any, other: Any) -> None:
-    via = CompiledAutograd(forward="eager")
+    via = EAGER
     x = torch.ones(4, dtype=torch.float64, requires_grad=True)
     backward, again, changed = (capture(f, x, via=via).backward for f in (one, one, other))
     assert backward == again != changed
@@ -228,7 +229,7 @@ def test_each_number_that_autograd_saved_makes_another_graph() -> None:
             x.grad = None
             (x.sin() * factor).sum().backward()
 
-    captured = capture(train, example(4, grad=True), via=CompiledAutograd(forward="eager"))
+    captured = capture(train, example(4, grad=True), via=EAGER)
     assert [(graph.runs, graph.inputs[1].args) for graph in captured.backwards] == [
         (2, (2.0,)),
         (1, (3.0,)),
@@ -241,7 +242,7 @@ def test_a_size_is_symbolic_once_it_has_changed() -> None:
             x.sum().backward()
 
     xs = [example(size, size, grad=True) for size in (10, 100, 10)]
-    captured = capture(train, *xs, via=CompiledAutograd(forward="eager"))
+    captured = capture(train, *xs, via=EAGER)
     static, dynamic = captured.backwards  # the third backward ran the second graph
     assert "size" not in {node.name for node in static.inputs}
     assert "%size = input : `s0`" in dynamic.to_text()
@@ -286,7 +287,7 @@ def test_accumulation_changes_its_parameter_in_its_module() -> None:
 
 def test_every_op_knows_the_module_that_its_forward_ran_in() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU())
-    backward = capture(model, example(4, 8), via=CompiledAutograd(forward="eager")).backward
+    backward = capture(model, example(4, 8), via=EAGER).backward
     for op, modules in (
         ("*.NativeLayerNormBackward0", "1"),
         ("*.GeluBackward0", "3"),
@@ -341,7 +342,7 @@ def test_compiled_autograd_without_a_backward_is_refused_with_the_reason() -> No
     ):
         capture(mlp(), example(4, 8), via="compiled_autograd")
     with pytest.raises(CaptureError, match="backward=False and forward='eager' leave no graph"):
-        capture(mlp(), example(4, 8), via=CompiledAutograd(forward="eager"), backward=False)
+        capture(mlp(), example(4, 8), via=EAGER, backward=False)
     only = capture(mlp(), example(4, 8), via="compiled_autograd", backward=False)
     assert [graph.kind for graph in only.graphs] == ["forward"]
 
@@ -354,7 +355,7 @@ def test_a_forward_that_dynamo_did_not_compile_is_not_passed_off_as_compiled() -
     x = example(4, grad=True)
     with pytest.raises(CaptureError, match=r"not compiled \(for an eager forward, pass"):
         capture(lambda x: not_compiled(x), x, via="compiled_autograd")
-    eager = capture(model, example(3, 2, 4), via=CompiledAutograd(forward="eager"))
+    eager = capture(model, example(3, 2, 4), via=EAGER)
     assert eager.backward.count(ACCUMULATE) == 4
 
 
@@ -367,7 +368,7 @@ def test_the_exception_of_a_hook_passes_through_unchanged() -> None:
     x = example(4, grad=True)
     x.register_hook(fail)
     with pytest.raises(LookupError) as caught:
-        capture(torch.sin, x, via=CompiledAutograd(forward="eager"))
+        capture(torch.sin, x, via=EAGER)
     assert caught.value is error
     assert error.args == ("mine",)
 
@@ -381,7 +382,7 @@ def test_users_compiler_is_restored_in_the_engine() -> None:
 
     x = example(4, grad=True)
     with engine._enable(compiler):
-        captured = capture(torch.sin, x, via=CompiledAutograd(forward="eager"))
+        captured = capture(torch.sin, x, via=EAGER)
         assert not seen
         x.sin().sum().backward()
         assert len(seen) == 1
@@ -407,7 +408,7 @@ def test_target_with_its_own_backward_is_captured_with_any_config() -> None:
 def test_no_tensor_outlives_the_capture() -> None:
     def run() -> list[weakref.ref[Any]]:
         model, x = Hooked(), example(2, 8, grad=True)
-        captured = capture(model, x, via=CompiledAutograd(forward="eager"))
+        captured = capture(model, x, via=EAGER)
         return [weakref.ref(obj) for obj in (x, model.fc.weight, captured.output, captured)]
 
     references = run()
@@ -426,7 +427,7 @@ def test_an_op_of_autograd_is_a_pattern_and_a_misspelt_one_is_refused() -> None:
 
 def test_ops_of_an_autograd_node_are_unknown() -> None:
     model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 4))
-    captured: Capture = capture(model, example(3, 4), via=CompiledAutograd(forward="eager"))
+    captured: Capture = capture(model, example(3, 4), via=EAGER)
     refusals: list[tuple[Callable[[], Any], str]] = [
         (lambda: captured.flops, r"no formula for .*AddmmBackward0 \(2 times\)"),
         (lambda: captured.assert_budget(flops=1), r"no formula for .*AddmmBackward0"),
@@ -495,7 +496,7 @@ def test_same_engine_graph_with_another_hook_is_another_graph() -> None:
                 y.sin().backward(torch.ones_like(y))
             return x.cos()
 
-        return capture(target, torch.ones(3), via=CompiledAutograd(forward="eager"), backward=False)
+        return capture(target, torch.ones(3), via=EAGER, backward=False)
 
     captured = step(torch.atan, torch.exp, torch.exp)
     assert [graph.runs for graph in captured.graphs] == [1, 2]
@@ -552,7 +553,7 @@ def test_hook_whose_ops_are_unknown_is_opaque(hooks: list[Any]) -> None:
     x = torch.ones(3, requires_grad=True)
     for hook in hooks:
         x.register_hook(hook)
-    backward = capture(torch.sin, x, via=CompiledAutograd(forward="eager")).backward
+    backward = capture(torch.sin, x, via=EAGER).backward
     assert backward.count(HOOK) == len(hooks)
     with pytest.raises(CaptureError, match="does not contain the ops"):
         backward.assert_no_ops("aten.tanh")
@@ -573,7 +574,7 @@ def test_number_that_a_hook_inside_the_compiled_forward_reads_makes_it_opaque() 
 def test_write_of_a_hook_precedes_what_reads_the_gradient() -> None:
     x = torch.ones(3, requires_grad=True)
     x.register_hook(lambda grad: grad.mul_(2))
-    backward = capture(torch.sin, x, via=CompiledAutograd(forward="eager")).backward
+    backward = capture(torch.sin, x, via=EAGER).backward
     (write,) = (node for node in backward.nodes if node.op == "aten.mul_.Tensor")
     assert write.effects[0].kind == "mutates"
     (accumulated,) = backward.find(ACCUMULATE)

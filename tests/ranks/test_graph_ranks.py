@@ -22,9 +22,11 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pytest_torchgraph import CaptureError, Ranks, capture, capture_ranks, from_fx
 
+dispatched = partial(capture_ranks, via="dispatch")
+
 
 def test_ranks_are_a_sequence_of_captures() -> None:
-    ranks = capture_ranks(reduced, dp=2, tp=2, via="dispatch")
+    ranks = dispatched(reduced, dp=2, tp=2)
     assert isinstance(ranks, Ranks)
     assert [rank_capture.rank for rank_capture in ranks] == [0, 1, 2, 3] == list(ranks.ranks)
     assert len(ranks) == ranks.world_size == 4
@@ -35,7 +37,7 @@ def test_ranks_are_a_sequence_of_captures() -> None:
 
 
 def test_some_ranks_of_a_large_world() -> None:
-    ranks = capture_ranks(reduced, dp=128, tp=8, ranks=(0, 1, 1023), via="dispatch")
+    ranks = dispatched(reduced, dp=128, tp=8, ranks=(0, 1, 1023))
     assert list(ranks.ranks) == [0, 1, 1023]
     ranks.assert_same_graphs()
     for rank_capture in ranks:
@@ -57,7 +59,7 @@ def one_more(mesh: DeviceMesh) -> tuple[nn.Module, tuple[Tensor]]:
 
 
 def test_collectives_of_each_rank() -> None:
-    ranks = capture_ranks(one_more, dp=2, tp=2, via="dispatch")
+    ranks = dispatched(one_more, dp=2, tp=2)
     ranks.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
     ranks.assert_collectives({"all_reduce": (1, 2)})
     with pytest.raises(AssertionError) as caught:
@@ -71,7 +73,7 @@ def test_collectives_of_each_rank() -> None:
 
 
 def test_assertion_for_one_capture_is_refused_on_ranks() -> None:
-    ranks = capture_ranks(reduced, tp=2, via="dispatch", ranks=(0,))
+    ranks = dispatched(reduced, tp=2, ranks=(0,))
     with pytest.raises(AttributeError, match=r"for capture in ranks: capture\.assert_no_ops\("):
         ranks.assert_no_ops("aten.add")  # type: ignore[attr-defined]
     assert not hasattr(ranks, "collectives")
@@ -94,11 +96,11 @@ def test_groups_are_named_after_mesh_dimensions() -> None:
 def test_rank_equals_its_capture_in_a_separate_process(name: str) -> None:
     """Earlier ranks leave no cached mesh and no group number behind."""
     torch.manual_seed(0)
-    ranks = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(0, 3, 5), via="dispatch")
+    ranks = dispatched(MODELS[name], dp=2, tp=4, ranks=(0, 3, 5))
     ranks.assert_same_graphs()
     among = ranks[2]
     torch.manual_seed(0)
-    (alone,) = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(5,), via="dispatch")
+    (alone,) = dispatched(MODELS[name], dp=2, tp=4, ranks=(5,))
     assert [g.to_text() for g in among.program] == [g.to_text() for g in alone.program]
 
 
@@ -115,7 +117,7 @@ def another_order(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def test_another_order_of_collectives_is_named_with_both_orders() -> None:
-    ranks = capture_ranks(another_order, dp=2, tp=2, via="dispatch")
+    ranks = dispatched(another_order, dp=2, tp=2)
     ranks[:3].assert_same_collectives()
     for check, problem in (
         (ranks.assert_same_graphs, "different orders, which deadlocks"),
@@ -137,7 +139,7 @@ def own_number(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def test_ranks_may_compute_on_numbers_of_their_own() -> None:
-    ranks = capture_ranks(own_number, tp=4, via="dispatch")
+    ranks = dispatched(own_number, tp=4)
     ranks.assert_same_collectives()
     with pytest.raises(AssertionError, match="ranks have different graphs") as failure:
         ranks.assert_same_graphs()
@@ -162,9 +164,9 @@ def branch(mesh: DeviceMesh) -> tuple[Any, ...]:
 
 
 def test_ranks_that_differ_are_named() -> None:
-    ranks = capture_ranks(branch, dp=2, tp=2, via="dispatch")
-    assert ranks == capture_ranks(branch, dp=2, tp=2, via="dispatch")
-    assert ranks != capture_ranks(branch, dp=1, tp=4, via="dispatch")
+    ranks = dispatched(branch, dp=2, tp=2)
+    assert ranks == dispatched(branch, dp=2, tp=2)
+    assert ranks != dispatched(branch, dp=1, tp=4)
     assert ranks != ranks[:2]
     assert ranks != list(ranks)
     ranks.assert_same_graphs(across="tp")
@@ -179,7 +181,7 @@ def test_ranks_that_differ_are_named() -> None:
 
 
 def test_comparison_without_two_ranks_is_an_error() -> None:
-    ranks = capture_ranks(branch, dp=2, tp=2, ranks=(0, 3), via="dispatch")
+    ranks = dispatched(branch, dp=2, tp=2, ranks=(0, 3))
     with pytest.raises(ValueError, match="no two of the captured ranks differ only in 'tp'"):
         ranks.assert_same_graphs(across="tp")
     with pytest.raises(ValueError, match=r"no dimension 'pp'; dimensions: 'dp', 'tp'"):
@@ -193,7 +195,7 @@ def test_comparison_without_two_ranks_is_an_error() -> None:
 
 
 def test_assert_same_collectives_of_silent_ranks_fails() -> None:
-    ranks = capture_ranks(only_the_last_reduces, dp=2, tp=2, ranks=(0, 1, 3), via="dispatch")
+    ranks = dispatched(only_the_last_reduces, dp=2, tp=2, ranks=(0, 1, 3))
     with pytest.raises(AssertionError, match="none of the compared ranks runs a collective"):
         ranks.assert_same_collectives(across="tp")
 
@@ -218,7 +220,7 @@ def test_reducer_of_data_parallel_is_refused_by_name() -> None:
     with pytest.raises(
         CaptureError, match="the reducer of DistributedDataParallel is not available"
     ):
-        capture_ranks(data_parallel, dp=2, ranks=(0,), via="dispatch")
+        dispatched(data_parallel, dp=2, ranks=(0,))
     assert not dist.is_initialized()
 
 
@@ -275,7 +277,7 @@ def test_capture_ranks_ends_the_group_and_restores_generators() -> None:
         weights.append(nn.Linear(2, 2).weight.detach().clone())
         return torch.add, (torch.ones(random.randint(1, 1)), torch.ones(1)), {"alpha": 2}
 
-    ranks = capture_ranks(build, dp=3, via="dispatch")
+    ranks = dispatched(build, dp=3)
     assert "alpha=2" in ranks[0].to_text()
     assert all(torch.equal(weight, weights[0]) for weight in weights)
     assert torch.equal(torch.get_rng_state(), before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -85,17 +86,24 @@ def difference(a: Capture, b: Capture) -> str:
 # -- equal to a capture ----------------------------------------------------------------------------
 
 MIN_CUT = Aot(partition="min_cut")  # as the backend aot_eager
-LEVELS = (("aot_eager", "aot", MIN_CUT), ("eager", "dynamo", "dynamo"))
+DYNAMIC = Aot(dynamic=True, partition="min_cut")
+LEVELS: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "aot": ("aot_eager", {}, MIN_CUT),
+    "dynamo": ("eager", {}, "dynamo"),
+    "dynamic": ("aot_eager", {"dynamic": True}, DYNAMIC),
+}
 
 
 @pytest.mark.slow("further models and backends", unless=["mlp-*"])
-@pytest.mark.parametrize(("backend", "level", "via"), LEVELS, ids=["aot", "dynamo"])
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_watched_graphs_equal_those_of_a_capture(
-    name: str, backend: str, level: Any, via: Any
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [*itertools.product(SUBJECTS, ["aot", "dynamo"]), ("attention", "dynamic")],
+)
+def test_watched_graphs_equal_those_of_a_capture(name: str, how: str) -> None:
     make, size = SUBJECTS[name]
-    seen = watched(make(), data(*size), backend=backend)
+    backend, options, via = LEVELS[how]
+    level: Any = "dynamo" if how == "dynamo" else "aot"
+    seen = watched(make(), data(*size), backend=backend, **options)
     assert {graph.level for graph in seen.graphs} == {level}
     captured = capture(make(), data(*size), via=via)
     # A capture orders the backwards by their runs, and a watch puts each after its forward.
@@ -105,8 +113,10 @@ def test_watched_graphs_equal_those_of_a_capture(
     ):
         assert [graph.kind for graph in a] == [graph.kind for graph in b]
         assert a == b, difference(seen, captured)
-    again_at = watched(make(), data(*size), backend="aot_eager").at(level)
+    again_at = watched(make(), data(*size), backend="aot_eager", **options).at(level)
     assert again_at.graphs == seen.graphs
+    if (name, how) == ("mlp", "aot"):
+        assert seen.joint == captured.joint
 
 
 @pytest.mark.slow("inductor compiles C++ for each case")
@@ -119,22 +129,6 @@ def test_watched_inductor_graphs_equal_those_of_a_capture(name: str) -> None:
     assert [k.name for k in seen.kernels] == [k.name for k in captured.kernels]
 
 
-@pytest.mark.slow("compiles several models")
-def test_watched_joint_graph_equals_that_of_a_capture() -> None:
-    seen = watched(Small(), data(3, 4), backend="aot_eager")
-    captured = capture(Small(), data(3, 4), via=MIN_CUT)
-    assert seen.joint == captured.joint
-    with pytest.raises(CaptureError, match="a joint graph is not available"):
-        watched(Small(), data(3, 4), backend="eager").joint
-
-
-@pytest.mark.slow("compiles many times")
-def test_watched_dynamic_graph_equals_that_of_a_capture() -> None:
-    seen = watched(Attention(), data(3, 4), backend="aot_eager", dynamic=True)
-    via = Aot(dynamic=True, partition="min_cut")
-    assert seen.forward == capture(Attention(), data(3, 4), via=via).forward
-
-
 def test_missing_level_of_a_watch_is_an_error() -> None:
     seen = watched(Small(), data(3, 4), backend="eager")
     with pytest.raises(
@@ -144,6 +138,8 @@ def test_missing_level_of_a_watch_is_an_error() -> None:
         seen.at("post_grad")
     with pytest.raises(CaptureError, match=r"kernels are not .* made by watch\(\)"):
         seen.kernels
+    with pytest.raises(CaptureError, match="a joint graph is not available"):
+        seen.joint
 
 
 @pytest.mark.slow("compiles several models")
