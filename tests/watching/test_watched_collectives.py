@@ -84,6 +84,20 @@ def test_collectives_of_watched_graphs(
             early.assert_overlapped("tp")
 
 
+@pytest.mark.slow("the quick models are in every run")
+def test_collectives_bucketed_by_inductor(mesh: DeviceMesh) -> None:
+    """The watched graph has two gathers. Inductor puts them into one bucket."""
+    name = mesh.get_group("tp").group_name
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        first, second = (ops.all_gather_into_tensor(each, 2, name) for each in (x, y))
+        return ops.wait_tensor(first) @ ops.wait_tensor(second).t()
+
+    capture = watched(step, "inductor", options={"bucket_all_gathers_fx": "all"})
+    capture.assert_collectives({"all_gather": 1}, bytes=2 * 2 * SIZE * SIZE * FLOAT)
+    capture.at("aot").assert_collectives({"all_gather": 2})
+
+
 def test_collectives_of_an_empty_watch_are_refused(mesh: DeviceMesh) -> None:
     step = split(mesh)
     with watch() as capture:
