@@ -148,6 +148,23 @@ def test_wrong_sign_only_in_the_backward_is_named() -> None:
         captured.assert_matches_eager()
 
 
+def test_wrong_sign_in_the_backward_is_named_without_compilation() -> None:
+    runs: list[None] = []
+
+    def flips(grad: Tensor) -> Tensor:
+        runs.append(None)
+        return -grad if len(runs) == 1 else grad
+
+    def target(x: Tensor) -> Tensor:
+        y = x * 2
+        y.register_hook(flips)
+        return y.sin()
+
+    captured = capture(target, example(4, grad=True), via="dispatch")
+    with pytest.raises(AssertionError, match=r"gradient of 'x' differs from the eager run"):
+        captured.assert_matches_eager()
+
+
 @pytest.mark.slow("inductor compiles C++ for each case")
 def test_inductor_is_compared_with_the_random_numbers_of_an_eager_run() -> None:
     torch.manual_seed(0)

@@ -86,6 +86,7 @@ def test_groups_are_named_after_mesh_dimensions() -> None:
         assert [
             collective.group for rank_capture in ranks for collective in rank_capture.collectives
         ] == ["tp", "tp"]
+        ranks.assert_same_graphs()
 
 
 @pytest.mark.slow(

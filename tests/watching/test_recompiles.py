@@ -96,6 +96,10 @@ def test_recompile_by_an_int_has_a_hint_if_it_may_become_dynamic() -> None:
     (recompile,) = seen.recompiles
     assert recompile.failed_guards[0].hint.startswith(SYMBOL)
     torch._dynamo.reset()
+    batches = [called({"x": ones(3), "n": n}) for n in (2, 3, 4)]
+    (recompile,) = watched(lambda b: b["x"] * b["n"], *batches).recompiles
+    assert recompile.failed_guards[0].hint.startswith(SYMBOL)
+    torch._dynamo.reset()
     watched(recompile_cases.scaled, *calls, dynamic=True).assert_no_recompiles()
     torch._dynamo.reset()
     seen = watched(recompile_cases.from_table, *calls)  # its code needs the int's value
