@@ -59,7 +59,8 @@ class Row:
         patterns: patterns with a match.
         absent: patterns without a match, or with an error if the op's data flow is unknown.
         flops: the FLOPs, or a part of the error that names the op without a formula.
-        found: an op for a filter by dtype, with its dtype and a dtype that it lacks.
+        found: an op for a filter by dtype, with its dtype and a dtype that it lacks. If None, the
+            first counted op, which has float32.
         hides: True if the op runs code that is in no graph, so that every query is refused.
         is_plain: True if it costs the same as its ops without it, apart from the operand of the
             body, which the call keeps alive until it ends.
@@ -71,7 +72,7 @@ class Row:
     patterns: tuple[str, ...] = PLAIN
     absent: tuple[str, ...] = ("aten.sin ~> aten.mm", "aten.tan ~> aten.sin")
     flops: int | str = PRODUCT
-    found: tuple[str, str, str] = ("aten.mm", "float32", "int64")
+    found: tuple[str, str, str] | None = None
     hides: bool = False
     is_plain: bool = False
     by_hand: str = ""
@@ -397,7 +398,6 @@ def _mutating(make: Callable[[Edit], Graph], name: str, op: str, by_hand: str = 
         (f"aten.clone -> {op}", f"{op} -> aten.tan", f"aten.cos ~> {op}"),
         (f"aten.tan ~> {op}",),
         f"no formula for {op}",
-        (op, "float32", "int64"),
         by_hand=by_hand,
     )
 
@@ -418,7 +418,6 @@ ROWS: dict[str, Row] = {
         PLAIN[2:],
         ("aten.tan ~> aten.sin",),
         0,
-        ("aten.sin", "float32", "int64"),
         by_hand=UNREACHED,
     ),
     "aoti_call_delegate": _hidden("aoti_call_delegate"),
@@ -445,7 +444,6 @@ ROWS: dict[str, Row] = {
         ("Tensor.cos -> Tensor.sin", "Tensor.sin -> Tensor.tan", "Tensor.cos -> Tensor.exp"),
         ("Tensor.sin ~> Tensor.exp", "Tensor.exp ~> Tensor.tan"),
         "level 'dynamo'",
-        ("Tensor.sin", "float32", "int64"),
     ),
     "call_torchbind": _hidden("call_torchbind"),
     "cond": Row(
@@ -474,7 +472,6 @@ ROWS: dict[str, Row] = {
         ("aten.cos ~> aten.sin", "aten.sin ~> aten.tan", "higher_order.flex* -> aten.tan"),
         ("aten.cos -> aten.sin", "aten.sin -> aten.tan", "aten.tan ~> aten.sin"),
         2 * 2 * 128 * 128 * 16,
-        ("aten.sin", "float32", "int64"),
     ),
     "flex_attention_backward": Row(
         by_hand(mask),
@@ -497,7 +494,6 @@ ROWS: dict[str, Row] = {
         PLAIN[2:],
         ("aten.tan ~> aten.sin",),
         "higher_order.inline_asm_elementwise",
-        ("aten.sin", "float32", "int64"),
         by_hand=GPU,
     ),
     "invoke_leaf_function": Row(captured(lambda edit, x: leaf(x)[0]), hides=True),
@@ -539,7 +535,6 @@ ROWS: dict[str, Row] = {
         PLAIN[2:],
         ("aten.tan ~> aten.sin",),
         0,
-        ("aten.sin", "float32", "int64"),
         by_hand=UNREACHED,
     ),
     "register_hook": Row(
@@ -548,7 +543,6 @@ ROWS: dict[str, Row] = {
         ("operator.matmul -> Tensor.sin", "Tensor.cos -> operator.mul"),
         ("Tensor.cos ~> operator.matmul", "Tensor.sin ~> Tensor.tan"),
         "level 'dynamo'",
-        ("operator.matmul", "float32", "int64"),
     ),
     "run_and_save_rng_state": Row(
         captured(dropped, square().requires_grad_()),
@@ -616,15 +610,12 @@ ROWS: dict[str, Row] = {
         ("aten.cos -> tg_rows.send", "tg_rows.send -> tg_rows.send", "tg_rows.send -> aten.tan"),
         ("aten.tan ~> tg_rows.send",),
         "no formula for tg_rows.send",
-        ("tg_rows.send", "float32", "int64"),
     ),
     "wrap": _called("wrap"),
     "wrap_activation_checkpoint": _called("wrap_activation_checkpoint"),
     "wrap_with_autocast": Row(
         captured(autocast, via="export"), MATMUL, EXPORTED, found=("aten.sin", "bfloat16", "int64")
     ),
-    "wrap_with_set_grad_enabled": Row(
-        captured(no_grad, via="export"), MATMUL, EXPORTED, found=("aten.sin", "float32", "int64")
-    ),
+    "wrap_with_set_grad_enabled": Row(captured(no_grad, via="export"), MATMUL, EXPORTED),
 }
 """The rows, by name of the op in `torch.ops.higher_order`."""

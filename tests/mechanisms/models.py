@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +28,17 @@ class Mlp(nn.Module):
         return self.head(self.norm(x))
 
 
+class Head(nn.Module):
+    """One frame, compiled without a break."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x).relu()
+
+
 class Norm(nn.Module):
     """BatchNorm in train mode, which writes its buffers."""
 
@@ -46,3 +60,11 @@ def example(*shape: int, grad: bool = False) -> Tensor:
     return (
         torch.linspace(-1, 1, int(torch.tensor(shape).prod())).reshape(shape).requires_grad_(grad)
     )
+
+
+def in_a_thread(function: Callable[[], Tensor]) -> Tensor:
+    made: list[Tensor] = []
+    thread = threading.Thread(target=lambda: made.append(function()), name="worker")
+    thread.start()
+    thread.join(60)
+    return made[0]

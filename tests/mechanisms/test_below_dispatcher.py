@@ -102,13 +102,6 @@ def test_an_array_that_is_kept_is_a_constant(via: str) -> None:
     assert capture(KeepsAnArray(), example(4), via=via).count("aten.mul") == 1
 
 
-def test_array_without_a_read_is_a_constant() -> None:
-    captured = capture(
-        lambda x: x * torch.from_numpy(np.ones(4, dtype=np.float32)), example(4), via="dispatch"
-    )
-    assert captured.count("aten.mul") == 1
-
-
 @pytest.mark.parametrize(
     ("method", "call"),
     [
@@ -141,10 +134,6 @@ def test_uncalled_method_is_a_valid_pattern() -> None:
     captured.assert_no_ops("Tensor.tolist", "Tensor.numpy")
 
 
-def in_a_list(x: Tensor) -> Tensor:
-    return torch.tensor([x.sum().detach(), x.mean().detach()]) * x[:2]
-
-
 def in_nested_lists(x: Tensor) -> Tensor:
     return torch.tensor([[x.sum().detach(), 1.0], [2.0, x.mean().detach()]]).sum() * x
 
@@ -154,15 +143,9 @@ def in_a_new_tensor(x: Tensor) -> Tensor:
     return x.new_tensor((total, mean)).sum() * x
 
 
-def in_another_dtype(x: Tensor) -> Tensor:
-    return torch.tensor([x.sum().detach(), x.mean().detach()], dtype=torch.float16).sum() * x
-
-
-LISTS = [in_a_list, in_nested_lists, in_a_new_tensor, in_another_dtype]
-
-
 @pytest.mark.parametrize(
-    ("via", "function"), [("aot", in_a_list), *(("dispatch", function) for function in LISTS)]
+    ("via", "function"),
+    [("aot", in_nested_lists), ("dispatch", in_nested_lists), ("dispatch", in_a_new_tensor)],
 )
 def test_each_tensor_in_a_list_is_read(via: str, function: Callable[[Tensor], Tensor]) -> None:
     target = function if via == "dispatch" else eager(function)
@@ -181,16 +164,6 @@ def test_a_list_beside_a_cycle_is_not_followed() -> None:
         return torch.tensor([total.item(), 1.0]).sum() * x
 
     assert capture(target, example(4), via="dispatch").count("aten._local_scalar_dense") == 1
-
-
-def test_a_list_of_numbers_reads_nothing() -> None:
-    def target(x: Tensor) -> Tensor:
-        total = x.sum() * 0
-        return torch.tensor([0.0, 1.0]).sum() * x * total
-
-    captured = capture(target, example(4), via="dispatch")
-    assert captured.count("aten._local_scalar_dense") == 0
-    captured.assert_no_syncs()
 
 
 def by_pointer(x: Tensor) -> Tensor:
@@ -264,7 +237,13 @@ def padded(x: Tensor) -> Tensor:
     return values.sum((1, 2)) / lengths
 
 
-@pytest.mark.parametrize("function", [scores, padded])
+def with_lengths(x: Tensor) -> Tensor:
+    """torch makes the tensor of the lengths in C++."""
+    logits = x.reshape(2, 1, 2).log_softmax(-1)
+    return torch.nn.functional.ctc_loss(logits, torch.ones(1, 1, dtype=torch.long), (2,), (1,))
+
+
+@pytest.mark.parametrize("function", [scores, padded, with_lengths])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_memory_that_is_not_read_or_that_torch_fills_is_not_refused(
     via: str, function: Callable[[Tensor], Tensor]
@@ -345,17 +324,6 @@ def function(source: str, names: dict[str, Any]) -> Any:
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     exec(compile(source, file, "exec"), names)
     return names["target"]
-
-
-@pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_lengths_that_torch_fills_in_cpp_are_recorded(via: str) -> None:
-    targets = torch.tensor([[1, 2], [3, 4]])
-
-    def loss(x: Tensor) -> Tensor:
-        return torch.nn.functional.ctc_loss(x.log_softmax(-1), targets, (6, 6), (2, 2))
-
-    captured = capture(loss, example(6, 2, 8, grad=True), via=via)
-    captured.assert_op_counts({"aten._ctc_loss": 1})
 
 
 def test_array_that_comes_back_unchanged_is_the_tensor() -> None:

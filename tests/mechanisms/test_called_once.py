@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from mechanisms.models import MECHANISMS, example
+from mechanisms.models import MECHANISMS, Head, example
 from torch import Tensor, nn
 
 from pytest_torchgraph import CaptureError, capture
@@ -34,15 +34,6 @@ def skipped(model: Counting, x: Tensor) -> Tensor:
 def beside_an_lstm(model: Counting, x: Tensor) -> Tensor:
     x, _ = model.lstm(x.unsqueeze(0))
     return model.head(x)
-
-
-class Head(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x).relu()
 
 
 class Counting(nn.Module):

@@ -78,7 +78,6 @@ def by_watch(model: nn.Module, x: Tensor) -> Any:
 
 WAYS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
     "aot": lambda model, x: capture(model, x),
-    "min_cut": lambda model, x: capture(model, x, via=Aot(partition="min_cut")),
     "inductor": lambda model, x: capture(model, x, via=WITHOUT_SEEDS),
     "watch": by_watch,
 }

@@ -45,23 +45,6 @@ def test_a_read_of_the_base_depends_on_a_write_through_a_view() -> None:
     assert write.effects[0].target.name == graph.find("aten.clone")[0].name  # type: ignore[union-attr]
 
 
-def test_a_read_before_the_write_differs_from_a_read_after_it() -> None:
-    def before(x: Tensor) -> Tensor:
-        y = x.clone()
-        read = y.view(4, 2) * 2
-        y.add_(1)
-        return read + y.view(4, 2)
-
-    def after(x: Tensor) -> Tensor:
-        y = x.clone()
-        view = y.view(4, 2)
-        y.add_(1)
-        return view * 2 + y.view(4, 2)
-
-    x = example(2, 4)
-    assert run(before, x).forward != run(after, x).forward
-
-
 def test_a_write_to_an_input_stays_though_nothing_reads_it() -> None:
     graph = run(lambda x: (x.mul_(2), x.new_ones(1))[1], example(2, 4)).forward
     assert graph.count("aten.mul_") == 1
@@ -140,22 +123,6 @@ def test_unused_views_and_detach_are_left_out_until_none_is_left() -> None:
         return x.cos()
 
     assert run(views, example(4, 4)).forward.op_counts == {"aten.cos.default": 1}
-
-
-def test_backward_ops_with_unused_results_are_counted() -> None:
-    class Wasteful(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
-            return x.sin()
-
-        @staticmethod
-        def backward(ctx: Any, grad: Tensor) -> Tensor:
-            grad @ grad
-            return grad
-
-    captured = run(Wasteful.apply, example(4, 4, grad=True))
-    assert captured.backward.count("aten.mm") == 1
-    assert captured.flops == 2 * 4**3
 
 
 def test_random_draws_stay_and_keep_their_order() -> None:
@@ -266,17 +233,17 @@ def test_refusal_of_a_compiled_region_leaves_dynamo_as_it_was(options: dict[str,
     assert len(capture(broken, torch.ones(2), via="aot", backward=False).forwards) == 2
 
 
-@pytest.mark.parametrize("place", ["target", "submodule", "function"])
+@pytest.mark.parametrize("place", ["submodule", "function"])
 def test_a_compiled_region_is_refused(place: str) -> None:
     entered: list[str] = []
 
     def inner(x: Tensor) -> Tensor:
         return x.sin()
 
-    if place == "target":
-        target: object = torch.compile(nn.Linear(4, 4), backend="eager")
-    elif place == "submodule":
-        target = nn.Sequential(nn.Linear(4, 4), torch.compile(nn.Linear(4, 4), backend="eager"))
+    if place == "submodule":
+        target: object = nn.Sequential(
+            nn.Linear(4, 4), torch.compile(nn.Linear(4, 4), backend="eager")
+        )
     else:
         compiled = torch.compile(inner, backend="eager")
 

@@ -27,18 +27,6 @@ def test_dynamo_gives_torch_functions_with_module_paths_and_names() -> None:
     assert {"blocks.0.weight", "head.bias", "x"} <= {node.name for node in graph.inputs}
 
 
-def test_in_place_ops_precede_later_reads() -> None:
-    def write(x: Tensor) -> Tensor:
-        y = x.clone()
-        z = y.view(-1)
-        z.add_(1)
-        return y * 2
-
-    text = capture(write, example(2, 2), via="dynamo").forward.to_text()
-    assert "!mutates %clone" in text
-    assert "%mul = operator.mul(%clone, 2) : f32[2, 2] after %add_" in text
-
-
 def test_export_names_parameters_buffers_and_what_is_written() -> None:
     graph = capture(Norm().train(), example(2, 2, 8, 8), via="export").forward
     roles = {node.name: node.op for node in graph.inputs}
@@ -57,16 +45,6 @@ def test_export_takes_dynamic_shapes() -> None:
     text = capture(mlp(), example(4, 8), via=via).forward.to_text()
     assert "%x = input : f32[s0, 8]" in text
     assert "f32[s0, 2]" in text
-
-
-def test_export_of_a_function_over_a_module_names_its_parameters() -> None:
-    model = mlp()
-
-    def step(x: Tensor) -> Tensor:
-        return model(x).sum()
-
-    graph = capture(step, example(4, 8), via="export").forward
-    assert {"blocks.0.weight", "head.bias"} <= {node.name for node in graph.inputs}
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -171,26 +149,20 @@ def test_wrong_sign_only_in_the_backward_is_named() -> None:
 
 
 def test_wrong_sign_in_the_backward_is_named_without_compilation() -> None:
-    class Flips(torch.autograd.Function):
-        runs = 0
+    runs: list[None] = []
 
-        @staticmethod
-        def forward(ctx: object, x: Tensor) -> Tensor:
-            return x.clone()
+    def flips(grad: Tensor) -> Tensor:
+        runs.append(None)
+        return -grad if len(runs) == 1 else grad
 
-        @staticmethod
-        def backward(ctx: object, grad: Tensor) -> Tensor:
-            Flips.runs += 1
-            return -grad if Flips.runs == 1 else grad
+    def target(x: Tensor) -> Tensor:
+        y = x * 2
+        y.register_hook(flips)
+        return y.sin()
 
-    class Flipping(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return Flips.apply(x)
-
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 4), Flipping(), nn.Linear(4, 4), nn.LayerNorm(4))
-    with pytest.raises(AssertionError, match=r"gradient of '0\.weight' differs from the eager run"):
-        capture(model, example(2, 4), via="dispatch").assert_matches_eager()
+    captured = capture(target, example(4, grad=True), via="dispatch")
+    with pytest.raises(AssertionError, match=r"gradient of 'x' differs from the eager run"):
+        captured.assert_matches_eager()
 
 
 @pytest.mark.slow("inductor compiles C++ for each case")
@@ -201,9 +173,6 @@ def test_inductor_is_compared_with_the_random_numbers_of_an_eager_run() -> None:
     assert captured.op_counts["prims.inductor_random"] == 1
     torch.rand(5)
     captured.assert_matches_eager()
-    wrong = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), Sign(forward=True))
-    with pytest.raises(AssertionError, match=r"^output differs from the eager run"):
-        capture(wrong, example(4, 4), via="inductor").assert_matches_eager()
 
 
 def test_gradients_that_are_all_zero_say_nothing() -> None:

@@ -17,7 +17,7 @@ from torch.ao.nn.quantized import dynamic
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from pytest_torchgraph import Capture, CaptureError, Fx, Graph, capture, diff, from_fx, load
+from pytest_torchgraph import CaptureError, Fx, Graph, capture, diff, from_fx, load
 
 
 class Six(nn.Module):
@@ -170,47 +170,6 @@ def test_the_graph_runs_for_the_output_and_its_backward() -> None:
     torch.testing.assert_close(module(example(4, 8)), captured.output)
 
 
-OPTIONS = [
-    (nn.Dropout(0.1), nn.Dropout(0.2), "p=0.1"),
-    (nn.LayerNorm(4, eps=1e-3), nn.LayerNorm(4), "normalized_shape=4, eps=0.001"),
-    (nn.Softmax(0), nn.Softmax(1), "dim=0"),
-    (nn.ReLU(inplace=True), nn.ReLU(), "inplace=True"),
-    (nn.Linear(4, 4, bias=False), nn.Linear(4, 4), "in_features=4, out_features=4, bias=False"),
-    (nn.BatchNorm1d(4).eval(), nn.BatchNorm1d(4), "num_features=4, eval"),
-    (nn.LSTM(4, 4, num_layers=2), nn.LSTM(4, 4), "input_size=4, hidden_size=4, num_layers=2"),
-    (
-        nn.Conv1d(4, 4, 3, padding=1, padding_mode="circular"),
-        nn.Conv1d(4, 4, 3, padding=1),
-        "in_channels=4, out_channels=4, kernel_size=3, padding=1, padding_mode='circular'",
-    ),
-]
-
-
-@pytest.mark.parametrize(("module", "other", "said"), OPTIONS, ids=lambda value: str(value)[:12])
-def test_options_of_a_module_are_compared(
-    module: nn.Module, other: nn.Module, said: str, tmp_path: Path
-) -> None:
-    def made(last: nn.Module) -> Capture:
-        return capture(nn.Sequential(nn.Tanh(), last), torch.ones(4, 4), via="fx", backward=False)
-
-    first, second = made(module), made(other)
-    (node,) = first.forward.find(f"torch.nn.{type(module).__name__}")
-    assert node.options is not None
-    assert node.options.endswith(said)
-    assert first != second
-    assert first == made(module)
-    (finding,) = diff(first, second).findings
-    assert said in str(diff(first, second))
-    assert finding.before.op == finding.after.op  # type: ignore[union-attr]
-    stored = tmp_path / "made.tgraph"
-    stored.write_text(first.to_text())
-    assert load(stored) == first
-    assert load(stored) != second
-    stored.write_text(re.sub(r'", ".*"\]\(', '"](', first.to_text()).replace("graph 4", "graph 1"))
-    assert load(stored) == first  # written by an older release, without this fact
-    assert load(stored) == second
-
-
 def hooked(kind: str, function: Any) -> nn.Module:
     module = nn.Linear(4, 4)
     getattr(module, f"register_{kind}")(function)
@@ -219,26 +178,6 @@ def hooked(kind: str, function: Any) -> nn.Module:
 
 def doubled(_module: nn.Module, *values: Any) -> Any:
     return values[-1] * 2
-
-
-CHANGED_FROM_OUTSIDE = {
-    "hook": (hooked("forward_hook", doubled), nn.Linear(4, 4), "forward_hook doubled"),
-    "pre-hook": (
-        hooked("forward_pre_hook", lambda _module, inputs: (inputs[0] * 2,)),
-        nn.Linear(4, 4),
-        "forward_pre_hook <lambda>",
-    ),
-    "parametrization": (
-        parametrizations.weight_norm(nn.Linear(4, 4)),
-        parametrizations.spectral_norm(nn.Linear(4, 4)),
-        "weight by _WeightNorm",
-    ),
-    "weight of a loss": (
-        nn.BCEWithLogitsLoss(pos_weight=torch.ones(4)),
-        nn.BCEWithLogitsLoss(),
-        "pos_weight=tensor",
-    ),
-}
 
 
 def quantized_linear(scale: float, zero_point: int) -> nn.Module:
@@ -252,36 +191,111 @@ def quantized_norm(scale: float) -> nn.Module:
     return quantized.LayerNorm(4, weight, bias, scale, 0)
 
 
-QUANTIZED = {
+def parametrized(*parts: nn.Module) -> nn.Module:
+    layer = nn.Linear(4, 4)
+    for part in parts:
+        torch.nn.utils.parametrize.register_parametrization(layer, "weight", part)
+    return layer
+
+
+def orthogonal(map_name: str) -> nn.Module:
+    return parametrizations.orthogonal(nn.Linear(4, 4), orthogonal_map=map_name)
+
+
+def encoder(activation: Any) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, activation=activation)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+LINEAR = nn.Linear(4, 4)
+LINEAR_SAID = "in_features=4, out_features=4"
+OPTIONS: dict[str, tuple[Any, Any, str]] = {
+    "p": (nn.Dropout(0.1), nn.Dropout(0.2), "p=0.1"),
+    "eps": (nn.LayerNorm(4, eps=1e-3), nn.LayerNorm(4), "normalized_shape=4, eps=0.001"),
+    "dim": (nn.Softmax(0), nn.Softmax(1), "dim=0"),
+    "in place": (nn.ReLU(inplace=True), nn.ReLU(), "inplace=True"),
+    "bias": (nn.Linear(4, 4, bias=False), LINEAR, f"{LINEAR_SAID}, bias=False"),
+    "dtype": (nn.Linear(4, 4).half(), LINEAR, f"{LINEAR_SAID}, torch.float16"),
+    "mode": (nn.BatchNorm1d(4).eval(), nn.BatchNorm1d(4), "num_features=4, eval"),
+    "layers": (
+        nn.LSTM(4, 4, num_layers=2),
+        nn.LSTM(4, 4),
+        "input_size=4, hidden_size=4, num_layers=2",
+    ),
+    "padding mode": (
+        nn.Conv1d(4, 4, 3, padding=1, padding_mode="circular"),
+        nn.Conv1d(4, 4, 3, padding=1),
+        "in_channels=4, out_channels=4, kernel_size=3, padding=1, padding_mode='circular'",
+    ),
+    "hook": (hooked("forward_hook", doubled), LINEAR, "forward_hook doubled"),
+    "pre-hook": (
+        hooked("forward_pre_hook", lambda _module, inputs: (inputs[0] * 2,)),
+        LINEAR,
+        "forward_pre_hook <lambda>",
+    ),
+    "parametrization": (
+        parametrizations.weight_norm(nn.Linear(4, 4)),
+        parametrizations.spectral_norm(nn.Linear(4, 4)),
+        "weight by _WeightNorm",
+    ),
+    "order": (parametrized(nn.Tanh(), nn.ReLU()), parametrized(nn.ReLU(), nn.Tanh()), ""),
+    "enum": (orthogonal("cayley"), orthogonal("matrix_exp"), ""),
+    "function": (encoder("gelu"), encoder("relu"), ""),
+    "weight of a loss": (
+        nn.BCEWithLogitsLoss(pos_weight=torch.ones(4)),
+        nn.BCEWithLogitsLoss(),
+        "pos_weight=tensor",
+    ),
     "zero point": (
-        lambda: quantized_linear(1.0, 3),
-        lambda: quantized_linear(1.0, 4),
+        functools.partial(quantized_linear, 1.0, 3),
+        functools.partial(quantized_linear, 1.0, 4),
         "zero_point=3",
     ),
     "scale buffer": (
-        lambda: quantized.Quantize(0.25, 3, torch.quint8),
-        lambda: quantized.Quantize(0.5, 3, torch.quint8),
+        functools.partial(quantized.Quantize, 0.25, 3, torch.quint8),
+        functools.partial(quantized.Quantize, 0.5, 3, torch.quint8),
         "scale=0.25, zero_point=3, dtype=torch.quint8",
     ),
-    "scale of a norm": (lambda: quantized_norm(0.25), lambda: quantized_norm(0.5), "scale=0.25"),
+    "scale of a norm": (
+        functools.partial(quantized_norm, 0.25),
+        functools.partial(quantized_norm, 0.5),
+        "scale=0.25",
+    ),
     "dtype of a dynamic module": (
-        lambda: dynamic.Linear(4, 4),
-        lambda: dynamic.Linear(4, 4, dtype=torch.float16),
+        functools.partial(dynamic.Linear, 4, 4),
+        functools.partial(dynamic.Linear, 4, 4, dtype=torch.float16),
         "dtype=torch.float16",
     ),
 }
+"""Two modules that differ, or functions that make them, and what a diff says of the first."""
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
-@pytest.mark.parametrize("name", QUANTIZED)
-def test_quantized_module_with_another_scale_or_dtype_differs(name: str) -> None:
-    make, make_other, option = QUANTIZED[name]
-    before, same, after = (
-        from_fx(fx.symbolic_trace(nn.Sequential(make()))) for make in (make, make, make_other)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_of_a_module_are_compared(name: str) -> None:
+    *parts, said = OPTIONS[name]
+    one, other = (part if isinstance(part, nn.Module) else part() for part in parts)
+    first, again, second = (
+        from_fx(fx.symbolic_trace(nn.Sequential(nn.Tanh(), part))) for part in (one, one, other)
     )
-    assert before == same
-    assert before != after
-    assert option in str(diff(before, after))
+    assert first == again
+    assert first != second
+    (finding,) = diff(first, second).findings
+    assert said in str(diff(first, second))
+    assert finding.before.op == finding.after.op  # type: ignore[union-attr]
+
+
+def test_options_of_a_module_are_stored(tmp_path: Path) -> None:
+    first, second = (
+        capture(nn.Sequential(OPTIONS["eps"][n]), torch.ones(4, 4), via="fx") for n in (0, 1)
+    )
+    stored = tmp_path / "made.tgraph"
+    stored.write_text(first.to_text())
+    assert load(stored) == first
+    assert load(stored) != second
+    stored.write_text(re.sub(r'", ".*"\]\(', '"](', first.to_text()).replace("graph 4", "graph 1"))
+    assert load(stored) == first  # written by an older release, without this fact
+    assert load(stored) == second
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
@@ -300,35 +314,6 @@ def test_digits_round_the_floats_of_module_options() -> None:
     assert "in_features=4, out_features=4, scale=~" in any_scale.to_text()
 
 
-@pytest.mark.parametrize("name", CHANGED_FROM_OUTSIDE)
-def test_hooks_and_parametrizations_of_a_module_are_compared(name: str) -> None:
-    def made(part: nn.Module) -> Capture:
-        class Model(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.part = part
-
-            def forward(self, x: Any) -> Any:
-                is_loss = isinstance(part, nn.BCEWithLogitsLoss)
-                return self.part(x, x.detach()) if is_loss else self.part(x)
-
-        return capture(Model(), torch.ones(4, 4), via="fx", backward=False)
-
-    module, other, said = CHANGED_FROM_OUTSIDE[name]
-    first, second = made(module), made(other)
-    assert first == made(module)
-    assert first != second
-    assert said in str(diff(first, second))
-
-
-def test_dtype_of_the_parameters_of_a_module_is_compared() -> None:
-    model = nn.Sequential(nn.Linear(4, 4))
-    graph = from_fx(fx.symbolic_trace(model))
-    half = from_fx(fx.symbolic_trace(model.half()))
-    assert graph != half
-    assert half.nodes[1].options == "in_features=4, out_features=4, torch.float16"
-
-
 def test_options_of_an_own_class_are_unknown() -> None:
     class Tracer(fx.Tracer):
         def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -343,42 +328,6 @@ def test_options_of_an_own_class_are_unknown() -> None:
     captured = capture(nn.Sequential(Own()), torch.ones(2), via=Fx(tracer=Tracer()))
     assert [node.options for node in captured.forward.nodes] == [None] * 3
     assert "torchgraph 4\n" in captured.to_text()
-
-
-def parametrized(*parts: nn.Module) -> nn.Module:
-    layer = nn.Linear(4, 4)
-    for part in parts:
-        torch.nn.utils.parametrize.register_parametrization(layer, "weight", part)
-    return layer
-
-
-def orthogonal(map_name: str) -> nn.Module:
-    return parametrizations.orthogonal(nn.Linear(4, 4), orthogonal_map=map_name)
-
-
-def encoder(activation: Any) -> nn.Module:
-    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, activation=activation)
-    return nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
-
-
-@pytest.mark.parametrize(
-    ("module", "other"),
-    [
-        (parametrized(nn.Tanh(), nn.ReLU()), parametrized(nn.ReLU(), nn.Tanh())),
-        (orthogonal("cayley"), orthogonal("matrix_exp")),
-        (encoder("gelu"), encoder("relu")),
-    ],
-    ids=["order", "enum", "function"],
-)
-def test_parametrizations_enums_and_functions_are_options(
-    module: nn.Module, other: nn.Module
-) -> None:
-    first, again, second = (
-        capture(target, torch.ones(1, 4, 4), via="fx", backward=False)
-        for target in (module, module, other)
-    )
-    assert first == again
-    assert first != second
 
 
 class LeafThatDraws(nn.Module):

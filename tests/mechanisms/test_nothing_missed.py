@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -12,29 +13,17 @@ from torch import Tensor, nn
 from pytest_torchgraph import Aot, CaptureError, capture, diff
 
 
-class Pair(nn.Module):
-    """Two layers of one shape. The function given decides how they are used."""
-
-    def __init__(self, use: object) -> None:
-        super().__init__()
-        self.q = nn.Linear(4, 4)
-        self.k = nn.Linear(4, 4)
-        self.use = use
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.use(self, x, y)  # type: ignore[operator, no-any-return]
-
-
 @pytest.mark.parametrize("via", ["dispatch", "dynamo"])
 def test_swapped_inputs_and_swapped_modules_are_different(via: str) -> None:
     x, y = example(2, 4), example(2, 4)
     assert capture(lambda x, y: x - y, x, y, via=via) != capture(lambda x, y: y - x, x, y, via=via)
-    uses = (
-        lambda m, x, y: m.q(x) - m.k(y),
-        lambda m, x, y: m.k(x) - m.q(y),
-        lambda m, x, y: m.q(y) - m.k(x),
-    )
-    captured = [capture(Pair(use), x, y, via=via) for use in uses]
+    q, k = nn.Linear(4, 4), nn.Linear(4, 4)
+    uses: list[Any] = [
+        lambda x, y: q(x) - k(y),
+        lambda x, y: k(x) - q(y),
+        lambda x, y: q(y) - k(x),
+    ]
+    captured = [capture(use, x, y, via=via) for use in uses]
     for i, one in enumerate(captured):
         assert [one == other for other in captured] == [i == j for j in range(3)]
 

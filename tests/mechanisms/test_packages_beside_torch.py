@@ -7,7 +7,6 @@ import re
 import shutil
 import sysconfig
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -93,19 +92,12 @@ GENERATED = r"(?<=^torch_geometric)\.[\w.]+\.py$"
 @pytest.mark.slow("long models; short ones are in every run")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-@pytest.mark.parametrize(
-    ("name", "file", "options"),
-    [
-        ("GCNConv", "gcn_conv", {}),
-        ("ChebConv", "cheb_conv", {"K": 2}),
-    ],
-)
-def test_a_convolution_of_torch_geometric(name: str, file: str, options: dict[str, Any]) -> None:
+def test_a_convolution_of_torch_geometric() -> None:
     import torch_geometric.nn
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = getattr(torch_geometric.nn, name)(4, 3, **options)
+        model = torch_geometric.nn.GCNConv(4, 3)
     edges = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 2], [1, 2, 3, 4, 5, 0, 3, 5]])
     subject = Subject(model, (torch.linspace(-1, 1, 24).reshape(6, 4), edges))
     captured = capture(model, *subject.args, via="aot")
@@ -114,7 +106,7 @@ def test_a_convolution_of_torch_geometric(name: str, file: str, options: dict[st
     calls = [node for graph in captured.graphs for node in graph.nodes if node.is_call]
     files = {re.sub(GENERATED, "", str(node.source and node.source.file)) for node in calls}
     assert {file.partition("/")[0] for file in files} == {"torch_geometric"}
-    assert f"torch_geometric/nn/conv/{file}.py" in files
+    assert "torch_geometric/nn/conv/gcn_conv.py" in files
 
 
 # -- user code or library code ---------------------------------------------------------------------

@@ -19,7 +19,7 @@ from torch._dynamo.eval_frame import TorchPatcher
 from torch.distributions import Distribution
 from torch_releases import skip_before
 
-from pytest_torchgraph import CaptureError, Fx, capture, capture_ranks, steady, torch_private
+from pytest_torchgraph import capture, capture_ranks, steady, torch_private
 
 pytestmark = pytest.mark.gpu
 
@@ -192,14 +192,14 @@ def target_with(
     return target
 
 
-COMPILING = [via for via in MECHANISMS if via not in ("fx", "dispatch")]
+OTHERS = [via for via in MECHANISMS if via != "dispatch"]
 
 
-@pytest.mark.slow("compiles each case", unless=["dispatch-*"])
+@pytest.mark.slow("compiles each case", unless=["dispatch-*", "fx-*"])
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("via", "change"),
-    [*(("dispatch", change) for change in CHANGES), *zip(itertools.cycle(COMPILING), CHANGES)],
+    [*(("dispatch", change) for change in CHANGES), *zip(itertools.cycle(OTHERS), CHANGES)],
 )
 def test_flags_are_restored(via: str, change: str) -> None:
     for raises in (False, True):
@@ -255,24 +255,6 @@ def test_switches_flipped_by_the_caller_stay() -> None:
     with torch.device("meta"):  # no global switch
         capture(lambda x: x * torch.ones(2), torch.ones(2), via="dispatch")
     assert account() == before
-
-
-def test_refused_target_leaves_no_flag() -> None:
-    model, before = Model(), account()
-
-    def step(x: Tensor) -> Tensor:
-        model.eval()
-        torch.use_deterministic_algorithms(True)
-        loss = model(x).sum()
-        model.fc.requires_grad_(False).bias.requires_grad_(True)
-        with torch.no_grad():
-            model.fc.weight.add_(1)
-        return loss
-
-    was = flags(model)
-    with pytest.raises(CaptureError, match=r"changed its parameters \(model.fc.weight"):
-        capture(step, torch.ones(2, 4), via="dispatch")
-    assert (flags(model), account()) == (was, before)
 
 
 def test_gradient_of_an_argument_that_the_target_marks_is_removed() -> None:
@@ -358,21 +340,3 @@ def test_switch_that_a_hook_of_the_backward_flips_is_restored() -> None:
 
     capture(target, torch.ones(2, requires_grad=True), via="dispatch", backward=True)
     assert account() == before
-
-
-def test_fx_restores_flags() -> None:
-    model = Model()
-    before = flags(model)
-
-    class Wrapped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.model.eval()
-            self.model.requires_grad_(False)
-            return self.model(x)
-
-    capture(Wrapped(), torch.ones(2, 4), via=Fx())
-    assert flags(model) == before

@@ -134,15 +134,16 @@ IMPLEMENTED = [pair for pair in itertools.product(OPTIMIZERS, HOW) if pair not i
 IMPLEMENTED.append(("Muon", "only"))
 
 
+MODULE = nn.Linear(1, 1)
+
+
 def cases():
-    """A Latin square: each pair of optimizer, kind and compiled part is in one case at least."""
-    for row, (optimizer, how) in enumerate(IMPLEMENTED):
-        for column, kind in enumerate(KINDS):
-            yield optimizer, how, kind, COMPILED[(row + column) % len(COMPILED)]
+    """Each implementation with one kind and one compiled part, and each pair of these two."""
+    for number, (optimizer, how) in enumerate(IMPLEMENTED + IMPLEMENTED[:5]):
+        yield optimizer, how, KINDS[number % 5], COMPILED[number % 4]
 
 
-QUICK = ["SGD-for-schedule-nothing", "Adam-fused-scaler-nothing", "AdamW-for-clipping-nothing"]
-QUICK += ["NAdam-for-plain-nothing", "Adagrad-fused-accumulation-nothing"]
+QUICK = ["*-nothing"]
 
 
 @pytest.mark.slow("every optimizer and option", unless=QUICK)
@@ -243,27 +244,24 @@ def test_step_without_update_has_no_such_phase(graph_capture):
     ("options", "error", "words"),
     [
         ({"updates": ()}, TypeError, "names nothing"),
-        ({"updates": [nn.Linear(1, 1)]}, TypeError, "cannot contain a list"),
+        ({"updates": [MODULE]}, TypeError, "cannot contain a list"),
         ({"updates": 3}, TypeError, "cannot contain an int"),
-        ({"warmup": 1}, TypeError, "warmup= needs updates="),
-        ({"updates": nn.Linear(1, 1), "warmup": -1}, ValueError, "negative"),
-        ({"updates": nn.Linear(1, 1), "warmup": 1.0}, TypeError, "must be an int"),
-        ({"updates": nn.Linear(1, 1), "warmup": True}, TypeError, "must be an int"),
-        ({"updates": nn.Linear(1, 1), "backward": False}, TypeError, "backward="),
-        ({"updates": nn.Linear(1, 1), "loss_fn": torch.sum}, TypeError, "loss_fn="),
-        ({"updates": nn.Linear(1, 1), "fake": True}, TypeError, "fake="),
-        ({"updates": nn.Linear(1, 1), "device": "cpu"}, TypeError, "device="),
-        (
-            {"updates": nn.Linear(1, 1), "via": "fx"},
-            CaptureError,
-            "'dispatch', 'aot' or 'inductor'",
-        ),
-        ({"updates": nn.Linear(1, 1), "via": "export"}, CaptureError, "not available via 'export'"),
+        ({"updates": None, "warmup": 1}, TypeError, "warmup= needs updates="),
+        ({"warmup": -1}, ValueError, "negative"),
+        ({"warmup": True}, TypeError, "must be an int"),
+        ({"backward": False}, TypeError, "backward="),
+        ({"loss_fn": torch.sum}, TypeError, "loss_fn="),
+        ({"fake": True}, TypeError, "fake="),
+        ({"device": "cpu"}, TypeError, "device="),
+        ({"via": "fx"}, CaptureError, "'dispatch', 'aot' or 'inductor'"),
+        ({"via": "export"}, CaptureError, "not available via 'export'"),
     ],
 )
 def test_wrong_options(graph_capture, options, error, words):
     with pytest.raises(error, match=words):
-        graph_capture(torch.relu, torch.ones(2), **{"via": "dispatch", **options})
+        graph_capture(
+            torch.relu, torch.ones(2), **{"via": "dispatch", "updates": MODULE, **options}
+        )
 
 
 def test_state_that_is_not_named_is_refused_and_restored(graph_capture):
@@ -284,19 +282,6 @@ def test_optimizer_that_is_not_named_is_refused(graph_capture):
     training = Training()
     with pytest.raises(CaptureError, match="the state of AdamW"):
         graph_capture(training.step, *batch(), via="dispatch", updates=training.model)
-
-
-def test_step_that_raises_is_restored(graph_capture):
-    training = Training("SGD", "for", "schedule")
-    before = training.state()
-
-    def step(x, y):
-        training.step(x, y)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        graph_capture(step, *batch(), via="dispatch", updates=training.updates, warmup=0)
-    assert same(before[:4], training.state()[:4])
 
 
 class Average:
@@ -469,23 +454,6 @@ def test_first_step_makes_the_state(graph_capture):
     assert again.to_text() == second.to_text()
 
 
-def test_logged_loss_belongs_to_the_update(graph_capture):
-    training = Training()
-    lines = []
-
-    def step(x, y):
-        loss = training.step(x, y)
-        lines.append(loss.item())  # THE LINE
-
-    capture = graph_capture(step, *batch(), via="dispatch", updates=training.updates)
-    capture.assert_no_syncs(phase="forward")
-    capture.assert_no_syncs(phase="backward")
-    with pytest.raises(AssertionError, match="THE LINE"):
-        capture.assert_no_syncs(phase="update")
-    with pytest.raises(AssertionError, match="THE LINE"):
-        capture.assert_no_syncs()
-
-
 @pytest.mark.parametrize("compiled", ["nothing", "optimizer"])
 def test_sync_that_may_be_of_eager_runs_of_compiled_code(graph_capture, compiled):
     """An optimizer with a tensor as learning rate reads it back, but not if it is compiled."""
@@ -522,7 +490,7 @@ def test_a_capture_does_not_keep_what_the_user_compiled(graph_capture):
 
 @pytest.mark.slow("compiles a training step twice", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_numbers_read_between_micro_batches_belong_to_the_update(graph_capture, via):
+def test_numbers_read_between_micro_batches_or_at_the_end_belong_to_the_update(graph_capture, via):
     model = nn.Linear(6, 2)
     optimizer = torch.optim.SGD(model.parameters())
     forward = torch.compile(model, backend="aot_eager") if via == "aot" else model
@@ -533,12 +501,15 @@ def test_numbers_read_between_micro_batches_belong_to_the_update(graph_capture, 
             loss.backward()
             loss.tolist()  # THE LINE
         optimizer.step()
+        return loss.item()  # AT THE END
 
     capture = graph_capture(step, *batch(), via=via, updates=(model, optimizer))
     capture.assert_no_syncs(phase="forward")
     capture.assert_no_syncs(phase="backward")
-    with pytest.raises(AssertionError, match="THE LINE"):
-        capture.assert_no_syncs(phase="update")
+    for phase in ("update", None):
+        with pytest.raises(AssertionError, match="# AT THE END\n") as raised:
+            capture.assert_no_syncs(phase=phase)
+        assert "# THE LINE\n" in str(raised.value)
 
 
 def test_gradients_in_place_are_the_first_update(graph_capture):

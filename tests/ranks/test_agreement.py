@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from ranks.parallel_models import in_place, stages
+from ranks.parallel_models import DIM, ROWS, in_place, stages
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
@@ -177,9 +177,7 @@ def test_roots_have_more_tensors_than_others_and_agree() -> None:
         return y + 1
 
     ranks = ranks_of(step, tp=2)
-    assert [
-        [collective.bytes for collective in rank_capture.collectives] for rank_capture in ranks
-    ] == [[32, 32], [16, 16]]
+    assert [[c.bytes for c in each.collectives] for each in ranks] == [[32, 32], [16, 16]]
     ranks.assert_same_collectives()
     ranks.assert_matching_collectives()
 
@@ -227,14 +225,13 @@ def test_all_to_all_with_other_split_sizes_than_expected_does_not_match(via: str
 def test_pipeline_with_different_stages_matches() -> None:
     ranks = capture_ranks(stages, dp=4, via="dispatch")
     ranks.assert_matching_collectives()
-    assert [
-        [collective.peer for collective in rank_capture.collectives] for rank_capture in ranks
-    ] == [
-        [1],
-        [0, 2],
-        [1, 3],
-        [2],
+    assert [[(c.kind, c.group, c.peer) for c in each.collectives] for each in ranks] == [
+        [("send", "dp", 1)],
+        [("recv", "dp", 0), ("send", "dp", 2)],
+        [("recv", "dp", 1), ("send", "dp", 3)],
+        [("recv", "dp", 2)],
     ]
+    assert {c.bytes for each in ranks for c in each.collectives} == {ROWS * DIM * 4}
     text = message(ranks.assert_same_collectives)
     assert f"{ORDER}. The first difference is at collective 0 (rank 1 vs. rank 0):" in text
 
@@ -266,9 +263,7 @@ def test_send_and_receive_in_one_batch_match() -> None:
 
     ranks = ranks_of(step, pp=2)
     ranks.assert_matching_collectives()
-    assert [
-        [collective.peer for collective in rank_capture.collectives] for rank_capture in ranks
-    ] == [[1, 1], [0, 0]]
+    assert [[c.peer for c in each.collectives] for each in ranks] == [[1, 1], [0, 0]]
 
 
 def test_send_without_a_receive_fails() -> None:

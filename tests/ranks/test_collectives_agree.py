@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from ranks.counts import by_torch, by_us
 from ranks.formulas import FLOAT, FORMULAS, MESH, RANK
-from ranks.parallel_models import DIM, MODELS, ROWS, broken_blocks, stages
+from ranks.parallel_models import DIM, MODELS, ROWS, broken_blocks
 
 from pytest_torchgraph import CompiledAutograd, capture_ranks
 
@@ -57,16 +57,3 @@ def test_collective_counts_are_multiplied_by_runs(via: str) -> None:
         assert [len(graph.collectives) for graph in rank_capture.graphs] == [1] * len(
             rank_capture.graphs
         )
-
-
-def test_pipeline_stages_send_and_receive() -> None:
-    ranks = capture_ranks(stages, dp=4, via="dispatch")
-    sent = [
-        [(collective.kind, collective.group) for collective in rank_capture.collectives]
-        for rank_capture in ranks
-    ]
-    receives, sends = ("recv", "dp"), ("send", "dp")
-    assert sent == [[sends], [receives, sends], [receives, sends], [receives]]
-    assert {
-        collective.bytes for rank_capture in ranks for collective in rank_capture.collectives
-    } == {ROWS * DIM * FLOAT}

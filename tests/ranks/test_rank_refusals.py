@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from typing import Any
 
@@ -18,34 +19,38 @@ from torch_releases import skip_before
 from pytest_torchgraph import CaptureError, capture_ranks
 
 pytestmark = pytest.mark.gpu
+dispatched = functools.partial(capture_ranks, via="dispatch")
 
 
-def test_build_that_makes_another_process_group_is_refused() -> None:
+@pytest.mark.parametrize("another", [False, True])
+def test_build_that_destroys_the_process_group_is_refused(another: bool) -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         dist.destroy_process_group()
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        if another:
+            dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
         return MLP(), (torch.ones(2, 8),)
 
-    with pytest.raises(CaptureError, match="or created one in which this process is not a rank"):
-        capture_ranks(build, dp=4, ranks=(3,), via="dispatch")
+    why = "destroyed the process group, or created one in which this process is not a rank"
+    with pytest.raises(CaptureError, match=why):
+        dispatched(build, dp=4, ranks=(3,))
     assert not dist.is_initialized()
 
 
 def test_nested_capture_ranks_is_refused() -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
-        capture_ranks(reduced, tp=2, via="dispatch")
+        dispatched(reduced, tp=2)
         return MLP(), (torch.ones(2, 8),)
 
     with pytest.raises(CaptureError, match="inside another graph_ranks"):
-        capture_ranks(build, dp=2, via="dispatch")
-    capture_ranks(reduced, tp=2, via="dispatch")
+        dispatched(build, dp=2)
+    dispatched(reduced, tp=2)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is available")
 def test_absent_device_is_refused() -> None:
     with pytest.raises(CaptureError, match="device 'cuda' is not available: "):
         capture_ranks(reduced, tp=2, device="cuda")
-    capture_ranks(reduced, tp=2, device=torch.device("cpu"), via="dispatch")
+    dispatched(reduced, tp=2, device=torch.device("cpu"))
 
 
 def test_mesh_on_another_device_than_the_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +86,7 @@ def test_objects_of_other_ranks_are_refused_by_name(build: Any, name: str) -> No
     with pytest.raises(
         CaptureError, match=rf"torch\.distributed\.{name} is not available"
     ) as error:
-        capture_ranks(build, tp=2, ranks=(1,), via="dispatch")
+        dispatched(build, tp=2, ranks=(1,))
     assert error.value.__cause__ is not None
 
 
@@ -94,7 +99,7 @@ def test_memory_that_nobody_wrote_is_never_unpickled() -> None:
         return torch.relu, (torch.ones(2),)
 
     with pytest.raises(RuntimeError, match="no object arrives"):
-        capture_ranks(build, tp=2, ranks=(1,), via="dispatch")
+        dispatched(build, tp=2, ranks=(1,))
     assert distributed_c10d._tensor_to_object.__module__ == distributed_c10d.__name__
 
 
@@ -105,7 +110,7 @@ def test_objects_that_all_ranks_gather_are_those_of_the_rank() -> None:
         assert objects == ["mine", "mine"]
         return torch.relu, (torch.ones(2),)
 
-    capture_ranks(build, tp=2, ranks=(1,), via="dispatch")
+    dispatched(build, tp=2, ranks=(1,))
 
 
 def with_hooks(*names: str) -> Any:

@@ -99,17 +99,6 @@ def test_collectives_without_overlap_are_exposed() -> None:
 
 
 @pytest.mark.slow("compiles many times")
-def test_collectives_reordered_by_inductor_overlap() -> None:
-    capture = captured(branches, **ordered_by("sink_waits", "raise_comms"))
-    capture.assert_overlapped(exposed=1)  # no op follows the last collective
-    by_module = {collective.module: collective for collective in capture.collectives}
-    assert set(by_module) == {"first.down", "second.down"}
-    (overlapped,) = (collective for collective in capture.collectives if collective.overlap)
-    assert "extern_kernels.addmm" in overlapped.overlap
-    assert overlapped.distance == len(overlapped.overlap)
-
-
-@pytest.mark.slow("compiles many times")
 def test_gathers_in_one_bucket_are_one_collective() -> None:
     capture = captured(gathers)
     capture.assert_collectives({"all_gather": 2, "all_reduce": 1})

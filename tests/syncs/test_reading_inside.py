@@ -30,10 +30,8 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "matrix_exp, numbers": lambda x: torch.matrix_exp(x[:1].view(1, 1)),
     "index_fill, tensor": lambda x: x.index_fill(0, N, x.sum()),
     "index_fill, number": lambda x: x.index_fill(0, N, 1.0),
-    "index_fill_, tensor": lambda x: x.clone().index_fill_(0, N, x.sum()),
     "masked_fill, tensor": lambda x: x.masked_fill(x > 0.5, x.sum()),
     "masked_fill, number": lambda x: x.masked_fill(x > 0.5, 1.0),
-    "masked_fill_, tensor": lambda x: x.clone().masked_fill_(x > 0.5, x.sum()),
     "fill_, tensor": lambda x: x.clone().fill_(x.sum()),
     "segment_reduce, unsafe": lambda x: torch.segment_reduce(
         x[:3], "sum", lengths=torch.ones(3, dtype=torch.int64), unsafe=True
@@ -47,8 +45,6 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "inv_ex, checked": lambda x: torch.linalg.inv_ex(E + x[0], check_errors=True)[0],
     "lstsq": lambda x: torch.linalg.lstsq(E + x[0], E)[0],
     "poisson": torch.poisson,
-    "bernoulli": torch.bernoulli,
-    "cumprod": lambda x: x.cumprod(0),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -24,6 +26,12 @@ def without_waiting(x: Tensor) -> Tensor:
 
 def copied_into(x: Tensor) -> Tensor:
     return torch.empty(3, device="meta").copy_(x) + 1
+
+
+def copied_at_once(x: Tensor) -> Tensor:
+    into = [torch.empty(3), torch.empty(3, device="meta")]
+    torch._foreach_copy_(into, [torch.ones(3), x])
+    return into[1] + 1
 
 
 def indexed(x: Tensor) -> Tensor:
@@ -81,35 +89,20 @@ def test_transfer_is_a_sync_unless_non_blocking(via: str) -> None:
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_transfer_by_copy_into_another_tensor_is_found(via: str) -> None:
-    (transfer,) = capture(copied_into, example(), via=via).transfers
-    assert (transfer.source, transfer.target) == ("cpu", "meta")
-
-
-@pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_indices_on_another_device_are_copied_and_python_waits(via: str) -> None:
-    seen = capture(indexed, example("meta"), via=via)
+@pytest.mark.parametrize("function", [copied_into, copied_at_once, indexed])
+def test_copy_into_another_tensor_or_of_indices_is_a_transfer_and_a_sync(
+    function: Any, via: str
+) -> None:
+    seen = capture(function, example("meta" if function is indexed else "cpu"), via=via)
     (transfer,) = seen.transfers
-    assert (transfer.source, transfer.target, transfer.op) == ("cpu", "meta", "aten.index.Tensor")
+    assert (transfer.source, transfer.target) == ("cpu", "meta")
     assert transfer.blocking
-    (waiting,) = seen.syncs
-    assert (waiting.kind, waiting.op) == ("copies between host and device", "aten.index.Tensor")
-    with pytest.raises(AssertionError, match=r"in indexed: return x\[torch\.tensor"):
-        seen.assert_no_syncs()
-
-
-@pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_copies_of_several_tensors_at_once_are_found(via: str) -> None:
-    def copied(x: Tensor) -> Tensor:
-        into = [torch.empty(3), torch.empty(3, device="meta")]
-        torch._foreach_copy_(into, [torch.ones(3), x])
-        return into[1] + 1
-
-    seen = capture(copied, example(), via=via)
-    assert [(transfer.source, transfer.target) for transfer in seen.transfers] == [("cpu", "meta")]
-    assert [sync.kind for sync in seen.syncs] == ["copies between host and device"]
-    with pytest.raises(AssertionError, match=r"in copied: torch\._foreach_copy_"):
-        seen.assert_no_transfers()
+    assert (transfer.op == "aten.index.Tensor") == (function is indexed)
+    (sync,) = seen.syncs
+    assert (sync.kind, sync.op) == ("copies between host and device", transfer.op)
+    for check in (seen.assert_no_syncs, seen.assert_no_transfers):
+        with pytest.raises(AssertionError, match=f"in {function.__name__}: "):
+            check()
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -73,21 +73,11 @@ def nonzero(x: Tensor) -> Tensor:
     return found * 2
 
 
-@waits("aten.nonzero.default")
-def where_of_one(x: Tensor) -> Tensor:
-    return torch.where(x > 0)[0] * 2  # waits: where_of_one
-
-
 @waits(READ)
 def branch(x: Tensor) -> Tensor:
     if x.sum() > 0:  # waits: branch
         return x * 2
     return x * 3
-
-
-@waits(READ)
-def as_float(x: Tensor) -> Tensor:
-    return x * float(x.sum())  # waits: as_float
 
 
 @waits("aten._unique2.default")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,22 +93,9 @@ def branching(x: Tensor) -> Tensor:
 
 
 @broken
-def while_loop(x: Tensor) -> Tensor:
-    while x.sum() < 10:  # break: while_loop
-        x = x + 1
-    return x
-
-
-@broken
 def item(x: Tensor) -> Tensor:
     scale = x.sum().item()  # break: item
     return x * scale
-
-
-@broken
-def to_list(x: Tensor) -> Tensor:
-    rows = (x * 2).tolist()  # break: to_list
-    return x * len(rows)
 
 
 @broken
@@ -118,27 +104,10 @@ def boolean_mask(x: Tensor) -> Tensor:
 
 
 @broken
-def nonzero_loop(x: Tensor) -> Tensor:
-    total = x
-    for index in x.nonzero():  # break: nonzero_loop
-        total = total + x[index]
-    return total
-
-
-@broken
 def in_for_loop(x: Tensor) -> Tensor:
     for _ in range(3):
         x = x + 1
         torch._dynamo.graph_break()  # break: in_for_loop
-    return x * 2
-
-
-@broken
-def under_no_grad(x: Tensor) -> Tensor:
-    with torch.no_grad():
-        x = x + 1
-        print("seen")  # break: under_no_grad
-        x = x + 2
     return x * 2
 
 
@@ -180,22 +149,6 @@ def in_except(x: Tensor) -> Tensor:
 
 
 @broken
-def in_finally(x: Tensor) -> Tensor:
-    try:
-        x = x + 1
-    finally:
-        print("seen")  # break: in_finally
-    return x * 2
-
-
-@broken
-def in_comprehension(x: Tensor) -> Tensor:
-    x = x + 1
-    parts = [x * time.perf_counter_ns() for _ in range(2)]  # break: in_comprehension
-    return parts[0] * 2
-
-
-@broken
 def in_generator(x: Tensor) -> Tensor:
     def parts() -> Iterator[Tensor]:
         for number in range(2):
@@ -206,7 +159,7 @@ def in_generator(x: Tensor) -> Tensor:
 
 
 def says(x: Tensor) -> Tensor:
-    print("seen")  # break: nested_call, nested_deeper, through_a_partial
+    print("seen")  # break: nested_call, nested_deeper
     return x + 1
 
 
@@ -226,21 +179,9 @@ def nested_deeper(x: Tensor) -> Tensor:
 
 
 @broken
-def through_a_partial(x: Tensor) -> Tensor:
-    return functools.partial(says)(x * 2).sin()
-
-
-@broken
 def first_statement(x: Tensor) -> Tensor:
     print("seen")  # break: first_statement
     return x + 1
-
-
-@broken
-def last_statement(x: Tensor) -> Tensor:
-    y = x + 1
-    print("seen")  # break: last_statement
-    return y
 
 
 @broken
@@ -279,18 +220,6 @@ def own_metaclass_iterated(x: Tensor) -> Tensor:
     x = x + 1
     first, second = Scales  # type: ignore[misc]
     return x * first * second
-
-
-class Made:
-    def __new__(cls) -> Made:
-        print("seen")  # break: made_through_super
-        return super().__new__(cls)
-
-
-@broken
-def made_through_super(x: Tensor) -> Tensor:
-    x = x + 1
-    return x * (Made() is not None)
 
 
 class Inner(nn.Module):
@@ -430,18 +359,6 @@ def closures(x: Tensor) -> Tensor:
 
 
 @clean
-def comprehensions(x: Tensor) -> Tensor:
-    parts = [x * number for number in range(3)]
-    named = {str(number): part for number, part in enumerate(parts)}
-    return sum(named.values(), x)
-
-
-@clean
-def generators(x: Tensor) -> Tensor:
-    return sum((x * number for number in range(3)), x)
-
-
-@clean
 def exceptions(x: Tensor) -> Tensor:
     try:
         raise KeyError("none")
@@ -450,13 +367,6 @@ def exceptions(x: Tensor) -> Tensor:
     finally:
         x = x * 2
     return x
-
-
-@clean
-def contexts(x: Tensor) -> Tensor:
-    with torch.no_grad(), Scope():
-        x = x + 1
-    return x * 2
 
 
 class Block(nn.Module):
@@ -471,24 +381,15 @@ class Block(nn.Module):
         return self.norm(x)
 
 
-class Counted(type):
-    made = 0
-
-    def __call__(cls, *args: Any) -> Any:
-        Counted.made += 1
-        return super().__call__(*args)
-
-
-class Pair(metaclass=Counted):
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
-
-
-@clean
-def own_metaclass(x: Tensor) -> Tensor:
-    x = x + 1
-    return Pair(x).x * 2
-
-
 CLEAN["nested_modules"] = of(nn.Sequential(Block(), Block()))
 CLEAN["training"] = of(arithmetic, grad=True)
+
+
+class BreaksInProperty(nn.Module):
+    @property
+    def factor(self) -> int:
+        torch._dynamo.graph_break()
+        return 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sin() * self.factor

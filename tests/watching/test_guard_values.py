@@ -95,24 +95,21 @@ LOCALS = {
     "unfilled": CellType(),
     "x": torch.ones(2, 3),
 }
-NAMES = {**LOCALS, "G": {"SCALE": 2, "torch": torch}}
+NAMES = {**LOCALS, "G": {"SCALE": 2}}
 
 
-@pytest.mark.slow("further cases; a few are in every run", only=["trap.own-int"])
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
         ("trap.own", 5),
         ("trap.plain", 3),
         ("trap.shadowed", UNKNOWN),
-        ("trap.missing", UNKNOWN),
         ("trap[0]", UNKNOWN),
         ("slotted.x", 4),
         ("slotted.empty", UNKNOWN),
         ("loud['a']", 1),
         ("made['a']", UNKNOWN),
         ("parts[1][0]", 2),
-        ("parts[-1][1]", 3),
         ("parts[9]", UNKNOWN),
         ("table[2]", "b"),
         ("list(dict.keys(table))[0]", "a"),
@@ -122,17 +119,11 @@ NAMES = {**LOCALS, "G": {"SCALE": 2, "torch": torch}}
         ("closed.__closure__[0].cell_contents", 7),
         ("unfilled.cell_contents", UNKNOWN),
         ("G['SCALE']", 2),
-        ("G['torch'].float32", torch.float32),
-        ("G['NOTHING']", UNKNOWN),
         ("nothing", UNKNOWN),
         ("trap()", UNKNOWN),
-        ("trap.own + 1", UNKNOWN),
         ("len(trap)", UNKNOWN),
         ("len(loud)", 1),
-        ("len(parts)", 2),
-        ("type(parts)", list),
         ("x.size()[1]", 3),
-        ("x.stride()[0]", 3),
         ("x.requires_grad", UNKNOWN),
         ("not valid at", UNKNOWN),
     ],
@@ -148,8 +139,6 @@ def test_guard_value_read_runs_no_user_code(expression: str, value: Any) -> None
     ("value", "text"),
     [
         (3, "3"),
-        (-0.5, "-0.5"),
-        (True, "True"),
         (None, "None"),
         ("a\nb", "'a\\nb'"),
         ("x" * 70, f"'{'x' * 27}...{'x' * 28}'"),
@@ -162,14 +151,11 @@ def test_guard_value_read_runs_no_user_code(expression: str, value: Any) -> None
         (torch.ones(2), "a torch.Tensor"),
         (Loud(a=1), f"a {__name__}.Loud of 1 item"),
         ([1, "a"], "[1, 'a']"),
-        ((1,), "(1,)"),
         ({3, 1}, "{1, 3}"),
         ([Trap()], "a list of 1 item"),
         (list(range(9)), "[0, 1, 2, 3, 4, 5, ...]"),
-        ([10**5000], "a list of 1 item"),
         ({"a": 1}, "{'a': 1}"),
         (torch.cos, "torch.cos"),
-        (len, "len"),
         (UNKNOWN, ""),
     ],
     ids=lambda each: type(each).__name__,
@@ -434,13 +420,12 @@ class Pair(NamedTuple):
             {"a": {"c": 2}},
             "table['a']: key 'b' is missing, the keys are ['c']",
         ),
-        (lambda x, k: x * k, True, 7, "argument k: was True, is 7"),
         (lambda x, k: x * k, float("nan"), 2.0, "k is 2.0)"),
         (lambda x, k: x + 1 if k is None else x * 2, None, "yes", "argument k: was None, is 'yes'"),
         (field, Pair("a", 2), Pair("a", 9), "pair.size: was 2, is 9"),
         (member, {1, 2}, {1, 2, 3}, "argument parts: was {1, 2}, is {1, 2, 3}"),
     ],
-    ids=["not", "key", "bool", "nan", "none", "field", "set"],
+    ids=["not", "key", "nan", "none", "field", "set"],
 )
 def test_guard_new_value_is_correct(function: Any, before: Any, after: Any, words: str) -> None:
     compiled = torch.compile(function, backend="eager")

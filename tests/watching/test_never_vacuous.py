@@ -212,7 +212,7 @@ def test_a_silent_call_inside_another_compiled_one_is_named() -> None:
 
 
 def test_a_frame_given_up_is_explained_also_when_it_is_called_again() -> None:
-    run = WAYS["a_loop_over_nonzero_skips_the_frame"].make()
+    run = WAYS["a_frame_is_skipped"].make()
     message = message_of(CHECKS["op_counts"], watched(lambda: [run(), run(), run()]))
     assert "3 of 3 calls ran eagerly: Dynamic shape operator" in message
 

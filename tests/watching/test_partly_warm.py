@@ -233,13 +233,6 @@ def _truth(seed: int) -> tuple[bool, bool]:
     return complete, True
 
 
-@pytest.mark.slow("many examples")
-@pytest.mark.parametrize("seeds", [range(12)])
-def test_random_mixtures_agree_with_a_counting_backend(seeds: range) -> None:
-    assert [seed for seed in seeds if len({*_truth(seed)}) > 1] == []
-
-
-@pytest.mark.slow("200 random mixtures")
-def test_more_random_mixtures_agree_with_a_counting_backend() -> None:
-    wrong = [seed for seed in range(200) if len({*_truth(seed)}) > 1]
-    assert wrong == []
+@pytest.mark.slow("random mixtures; single ones are in every run")
+def test_random_mixtures_agree_with_a_counting_backend() -> None:
+    assert [seed for seed in range(60) if len({*_truth(seed)}) > 1] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from packaging.version import Version
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
+from watching import eager_cases
 
 Run = Callable[[], Any]
 
@@ -70,19 +72,16 @@ def plain(x: Tensor) -> Tensor:
     return x * 2 + 1
 
 
-# 1
 @way("no compiled function or module was called inside the watch")
 def nothing_was_called() -> Run:
     return lambda: plain(ones())
 
 
-# 2
 @way("compiles nothing by itself: call its result")
 def only_the_decorator_ran() -> Run:
     return lambda: compiled(plain)
 
 
-# 3
 class Tagger(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -103,64 +102,7 @@ def an_lstm_skips_the_frame() -> Run:
     return lambda: tagger(torch.ones(2, 3, 4))
 
 
-def rows(x: Tensor) -> Tensor:
-    for index in range(2):
-        for row in x[index].nonzero():
-            x = x + row
-    return x
-
-
-@way(r"rows \(.*_cases.py:\d+\): its call ran eagerly: Dynamic shape operator", broke=True)
-def a_loop_over_nonzero_skips_the_frame() -> Run:
-    function = compiled(rows)
-    return lambda: function(torch.ones(2, 1))
-
-
-# 4
-@way(r"plain \(.*_cases.py:\d+\): its call ran eagerly: FlopCounterMode is active")
-def a_dispatch_mode_is_active() -> Run:
-    function = compiled(plain)
-
-    def run() -> None:
-        with FlopCounterMode(display=False):
-            function(ones())
-
-    return run
-
-
-# 5
-@torch.compiler.disable
-def disabled(x: Tensor) -> Tensor:
-    return x * 2
-
-
-def only_disabled(x: Tensor) -> Tensor:
-    return disabled(x)
-
-
-@way(
-    r"only_disabled \(.*\): its call ran eagerly: Dynamo compiled no graph: "
-    r"(Graph Break Reason: )?Skip calling `torch.compiler.disable\(\)`d function",
-    broke=True,
-)
-def everything_inside_is_disabled() -> Run:
-    function = compiled(only_disabled)
-    return lambda: function(ones())
-
-
-# 6
-@way(r"plain \(.*\): its call ran eagerly: torch.compiler.set_stance\('force_eager'\) is active")
-def the_stance_is_eager() -> Run:
-    function = compiled(plain)
-
-    def run() -> None:
-        with torch.compiler.set_stance("force_eager"):
-            function(ones())
-
-    return run
-
-
-# 7, for the environment variables see the test
+# For the environment variables see the test.
 @way("torch.compile is disabled by torch._dynamo.config.disable")
 def the_config_disables() -> Run:
     function = compiled(plain)
@@ -172,7 +114,6 @@ def the_config_disables() -> Run:
     return run
 
 
-# 8
 @way(r"plain \(.*_cases.py:\d+\): its call ran eagerly: the recompile limit was reached before")
 def the_limit_was_reached_before() -> Run:
     function = compiled(plain, dynamic=False)
@@ -181,22 +122,6 @@ def the_limit_was_reached_before() -> Run:
     return lambda: function(torch.ones(50))
 
 
-# 9
-@way(r"plain \(.*_cases.py:\d+\): its call ran eagerly: backend='bad' raised", broke=True)
-def a_backend_failed_silently() -> Run:
-    def bad(module: Any, inputs: Any) -> Any:
-        raise ValueError("not today")
-
-    function = compiled(plain, backend=bad)
-
-    def run() -> None:
-        with torch._dynamo.config.patch(suppress_errors=True):
-            function(ones())
-
-    return run
-
-
-# 10
 def next_number(number: int) -> int:
     return number + 1
 
@@ -230,7 +155,6 @@ def an_argument_was_missing() -> Run:
     return run
 
 
-# 11
 @way(r"compiled code ran \(0/0 once\), but it was compiled before the watch and served", ran=True)
 def it_came_from_the_cache() -> Run:
     function = compiled(plain)
@@ -238,7 +162,6 @@ def it_came_from_the_cache() -> Run:
     return lambda: function(ones())
 
 
-# 12
 @way(
     r"plain \(.*\): its call ran eagerly: Dynamo skipped it, because its code was marked",
     until="2.14",
@@ -250,7 +173,6 @@ def the_code_was_marked_before() -> Run:
     return lambda: function(ones())
 
 
-# 13
 @way(
     r"Linear \(.*\): its call ran eagerly: .* Dynamo does not compile a module of torch by itself",
     until="2.14",
@@ -259,3 +181,17 @@ def a_layer_of_torch_is_compiled() -> Run:
     layer = nn.Linear(4, 3)
     layer.compile(backend="aot_eager")
     return lambda: layer(ones())
+
+
+for name in (
+    "a_frame_is_skipped",
+    "a_dispatch_mode_is_active",
+    "all_inside_is_disabled",
+    "forced_eager",
+    "a_backend_raises",
+):
+    WAYS[name] = Way(
+        lambda step=eager_cases.WAYS[name].make: functools.partial(step(), torch.ones(4)),
+        f"its call ran eagerly: .*{eager_cases.WAYS[name].reason}",
+        broke=eager_cases.WAYS[name].broke,
+    )

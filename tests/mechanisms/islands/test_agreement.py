@@ -8,31 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from mechanisms.islands.cases import CASES, Block, Target
+from mechanisms.islands.cases import CASES, Target
 from mechanisms.models import example
 from subjects.models import SUBJECTS
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from pytest_torchgraph import Capture, capture
 
-MODELS: dict[str, Callable[[], Target]] = {}
 NO_BACKWARD = ("under_no_grad",)
 SHORT = ("an_lstm_beside_a_block", "one_weight_on_both_sides")
-
-
-def model(make: Callable[[], Target]) -> Callable[[], Target]:
-    MODELS[make.__name__] = make
-    return make
-
-
-class Head(nn.Module):
-    def __init__(self, inputs: int = 4, outputs: int = 4) -> None:
-        super().__init__()
-        self.linear = nn.Linear(inputs, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.linear(x))
 
 
 @torch.compiler.disable
@@ -40,46 +24,6 @@ def eagerly(call: Callable[..., Any], *args: Any) -> Any:
     return call(*args)
 
 
-@model
-def masks_of_a_transformer() -> Target:
-    class Translator(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.before, self.after = Head(8, 8), Head(8, 3)
-            self.model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True, dropout=0.0)
-
-        def forward(self, source: Tensor, target: Tensor) -> Tensor:
-            mask = nn.Transformer.generate_square_subsequent_mask(3)
-            return self.after(self.model(self.before(source), target, tgt_mask=mask))  # type: ignore[no-any-return]
-
-    return Translator(), (example(2, 4, 8), example(2, 3, 8))
-
-
-@model
-def a_reentrant_checkpoint() -> Target:
-    block, head = Block(), Head()
-
-    def target(x: Tensor) -> Tensor:
-        return head(checkpoint(block, x.sin(), use_reentrant=True))  # type: ignore[no-any-return]
-
-    return target, (example(2, 4, grad=True),)
-
-
-@model
-def a_branch_on_data() -> Target:
-    head = Head()
-
-    def target(x: Tensor) -> Tensor:
-        for _ in range(3):
-            x = head(x)
-            if x.sum() > 0:
-                x = x * 2
-        return x
-
-    return target, (example(2, 4),)
-
-
-@model
 def one_weight_on_both_sides() -> Target:
     linear = nn.Linear(4, 4)
 
@@ -87,20 +31,6 @@ def one_weight_on_both_sides() -> Target:
         first = linear(x)
         torch._dynamo.graph_break()
         return linear(first) + eagerly(linear, x)  # type: ignore[no-any-return]
-
-    return target, (example(2, 4),)
-
-
-@model
-def writes_on_both_sides() -> Target:
-    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def target(x: Tensor) -> Tensor:
-        x = first(x).add_(1)
-        torch._dynamo.graph_break()
-        x.mul_(2)
-        eagerly(x.sub_, 1)
-        return second(x.relu_())  # type: ignore[no-any-return]
 
     return target, (example(2, 4),)
 
@@ -123,7 +53,7 @@ def subject(name: str) -> Callable[[], Target]:
 
 TARGETS = {
     **CASES,
-    **MODELS,
+    "one_weight_on_both_sides": one_weight_on_both_sides,
     **{name: subject(name) for name in ("lstm_between_blocks", "early_exit")},
 }
 

@@ -7,21 +7,10 @@ from collections import Counter
 import pytest
 import torch
 from mechanisms.islands.cases import disabled
-from mechanisms.models import example
+from mechanisms.models import Head, example
 from torch import Tensor, nn
 
 import pytest_torchgraph
-
-
-class Block(torch.nn.Module):
-    """One frame, compiled without a break."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x).relu()
 
 
 def alive() -> tuple[int, int]:
@@ -37,7 +26,7 @@ def alive() -> tuple[int, int]:
 @pytest.mark.parametrize("via", ["aot", "inductor", "dynamo", "dispatch"])
 def test_deleted_capture_keeps_no_compilation_alive(via: str) -> None:
     """Without graph breaks and compiled autograd, because then torch itself keeps them alive."""
-    model = Block()
+    model = Head()
     found = []
     for _ in range(4):
         pytest_torchgraph.capture(model, torch.ones(2, 4), via=via)
