@@ -23,6 +23,7 @@ from pytest_torchgraph.graph import (
     format_document,
     parse_document,
 )
+from pytest_torchgraph.graph.cost import recomputed_if_known
 
 REFUSED = {"equal_hashes"}
 """Texts that look like a graph but are malformed."""
@@ -345,3 +346,68 @@ def test_a_file_of_many_graphs_pairs_each_backward_with_its_own_forward() -> Non
     ).graphs
     (finding,) = diff_graphs(old, new).findings
     assert finding.graph == "f3"
+
+
+WITHOUT_ARGUMENTS = """torchgraph 4
+via {via}
+
+forward {{
+  %x = input : f32[2]
+  %c = {op}() : f32[2]
+  %view = aten.view.default() : f32[2]
+  %kept = aten.contiguous.default(%x) : f32[2]
+  return [%c, %view, %kept]
+}}
+
+backward {{
+  %t = tangent : f32[2]
+  %m = aten.cos.default(%t) : f32[2]
+  return %m
+}}
+"""
+
+
+@pytest.mark.parametrize("via", ["aot", "export"])
+@pytest.mark.parametrize("op", ["aten.clone.default", "aten.detach.default", "aten.exp_.default"])
+def test_ops_without_arguments_are_compared(op: str, via: str) -> None:
+    graphs = parse_document(WITHOUT_ARGUMENTS.format(op=op, via=via)).graphs
+    assert not diff_graphs(graphs, graphs)
+    assert recomputed_if_known(graphs) == ()
+
+
+LINKED = """torchgraph 4
+via aot
+
+forward_0: forward {
+  %x = input : f32[2]
+  %c = constant : f32[2]
+  %mul = aten.mul.Tensor(%x, %c) : f32[2]
+  return %mul
+}
+
+forward_1: forward {
+  %mul = input : f32[2]
+  %c = constant : f32[2]
+  %sin = aten.sin.default(%mul) : f32[2]
+  %add = aten.add.Tensor(%sin, %c) : f32[2]
+  return %add
+  save %sin
+}
+
+backward_1: backward {
+  %sin = saved : f32[2]
+  %tangent.0 = tangent : f32[2]
+  %mul.1 = aten.mul.Tensor(%tangent.0, %sin) : f32[2]
+  return [%mul.1, %mul.1]
+}
+
+links
+  run forward_0
+  run forward_1: %mul = forward_0 %mul
+  run backward_1
+"""
+
+
+def test_a_gradient_of_a_constant_without_a_link_is_no_result() -> None:
+    program = parse_document(LINKED)
+    assert parse_document(format_document(program.graphs)).graphs == program.graphs

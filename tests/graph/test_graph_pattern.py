@@ -267,3 +267,37 @@ def test_assert_order_ignores_ops_in_two_branches() -> None:
         captured.assert_order(torch.ops.aten.relu, "aten.sin")
     place = "  inference: 1 of aten.relu, 1 of aten.sin, in different subgraphs of one op"
     assert str(error.value).splitlines()[1:] == [place]
+
+
+def test_scores_of_an_attention_do_not_depend_on_its_value() -> None:
+    attention = Graph.from_text("""torchgraph 4
+
+forward: forward @ aot {
+  score: forward {
+    %s = input : f32[]
+    %b = input : i32[]
+    %h = input : i32[]
+    %m = input : i32[]
+    %n = input : i32[]
+    %sin = aten.sin.default(%s) : f32[]
+    return %sin
+  }
+  mask: forward {
+    %b = input : i32[]
+    %h = input : i32[]
+    %m = input : i32[]
+    %n = input : i32[]
+    %ge = aten.ge.Tensor(%m, %n) : b8[]
+    return %ge
+  }
+  %q = input : f32[1, 1, 8, 8]
+  %k = input : f32[1, 1, 8, 8]
+  %v = input : f32[1, 1, 8, 8]
+  %cos = aten.cos.default(%q) : f32[1, 1, 8, 8]
+  %relu = aten.relu.default(%v) : f32[1, 1, 8, 8]
+  %flex = higher_order.flex_attention(%cos, %k, %relu, @score, [8, @mask], 1.0, {}, [], [])
+  return %flex
+}
+""")
+    assert attention.find_pattern("aten.cos ~> aten.sin")
+    assert not attention.find_pattern("aten.relu ~> aten.sin")

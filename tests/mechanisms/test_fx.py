@@ -74,11 +74,11 @@ def test_concrete_args_fix_an_argument() -> None:
 
 
 def test_inputs_are_called_as_the_parameters_are() -> None:
-    def function(input: Tensor, next: Tensor, *args: Tensor) -> Tensor:
-        return input + next + args[0]
+    def function(input: Tensor, next: Tensor, *others: Tensor) -> Tensor:
+        return input + next + others[0]
 
     captured = capture(function, example(4), example(4), example(4), via="fx")
-    assert [node.name for node in captured.forward.inputs] == ["input", "next", "args"]
+    assert [node.name for node in captured.forward.inputs] == ["input", "next", "others"]
     assert from_fx(captured.fx(captured.forward)) == captured.forward
     again = fx.Interpreter(captured.fx(captured.forward)).run(*[example(4)] * 3)
     torch.testing.assert_close(again, captured.output)
