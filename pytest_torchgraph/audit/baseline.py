@@ -234,7 +234,11 @@ def _conflict(text: str) -> int:
 
 
 def to_text(baseline: Baseline) -> str:
-    """Return the text of a baseline. Equal baselines have equal texts."""
+    """Return the text of a baseline. Equal baselines have equal texts.
+
+    Each entry has a line of its own with a comma, so that two branches that add entries change
+    different lines.
+    """
     lines = [f'{{"{_MARK}": {VERSION},', '"torch": {']
     # Sort releases as numbers, because as text 2.10 would come before 2.9.
     sections = sorted(baseline.items(), key=lambda item: [*map(int, item[0].split("."))])

@@ -565,6 +565,7 @@ class CompilationChecks(Subject):
         problems += _backward_problems(self, record, captures)
         if problems:
             raise AssertionError("\n".join(["no single backward graph:", *problems]))
+        # As in `need_graphs`, whose other conditions are reported above.
         if self.watched is not None:
             need_compiled(record)
             need_device(self)

@@ -130,7 +130,9 @@ def _sizes(unequal: Unequal) -> tuple[float, float, float] | None:
 
 
 def largest_difference(eager: StepResult, captured: StepResult) -> float:
-    """Return the largest difference of any value that may round, 0 if one is not finite.
+    """Return the largest difference of any value that may round.
+
+    It is 0 if one is not finite: nothing is then said about rounding.
 
     Values that only one result has are left out.
     """

@@ -63,8 +63,10 @@ def convert_again(
         origin: origin of the module.
         name, kind: see `Graph`.
     """
+    # The inputs and values keep their names, and a pass may have added nodes without a stack.
     naming = Naming(dict(origin.inputs), plain=True, given=True, values=origin.values)
     converter = FoldedConverter if origin.level == "compiled_autograd" else GraphConverter
+    # A copy, because the pass may have added symbols.
     return converter(module, origin.canon.copy(), naming).run(name, kind, origin.level).graph
 
 

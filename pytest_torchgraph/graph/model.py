@@ -266,7 +266,7 @@ class Graph(OpChecks):
         nodes: nodes in a valid execution order; the last is the output.
         name: name of the graph in its capture.
         kind: "forward", "backward", "inference", "joint", or "update" in a training step.
-        level: compiler stage at which the graph was captured (see `ops.levels.Level`).
+        level: compiler stage at which the graph was captured (see `ops.matching.Level`).
         saved: values that a forward graph saves for its backward, apart from the real outputs.
         subgraphs: bodies of higher-order ops.
         classes: class names of the modules by path, if the capture records them. Used in drawings;
@@ -282,7 +282,8 @@ class Graph(OpChecks):
         given: True for a graph that the user passed in. Its aliases are the user's, not autograd's.
         digits: significant digits of the float constants; `None` if exact. Two graphs are compared
             with the smaller number of digits. With 0 digits, floats are not compared.
-        saver: for a backward in canonical form, the forward that saved its inputs.
+        saver: for a backward, the forward that saved its inputs. `cost.with_savers` finds it by the
+            names of the saved values, and `step.forward_of` finds its run.
         cause: for an eager graph, the graph break or skipped frame that kept its ops out of every
             compiled graph; `None` if unknown, for example in a loaded file.
         groups: ranks of each process group known at capture, by its name in the graph. Neither

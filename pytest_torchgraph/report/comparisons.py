@@ -93,7 +93,8 @@ class Comparisons:
                 for test, failures in self.tests.items()
                 if any(data["releases"] for data in failures)
             ]
-            # A stranger's page may have the tokens of another edit. Equal edits have equal words.
+            # Findings with equal words are merged, and no others, whatever their tokens say: a
+            # stranger's page may have the tokens of another edit.
             by_words = grouped(
                 (finding.to_json()["sign"] + finding.summary, (test, finding))
                 for test, failures in sorted(self.tests.items())

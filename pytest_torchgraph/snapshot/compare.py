@@ -398,7 +398,7 @@ def _listing(graphs: tuple[Graph, ...]) -> str:
 def _compare_counts(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:
     """Compare the op counts of graphs; see `_compare_program`."""
     before = stored.canonical().op_counts
-    after = now.op_counts
+    after = now.op_counts  # canonical already, see `compare`
     names, new_names = [name for name, _ in before], [name for name, _ in after]
     if names != new_names:
         return GRAPHS_DIFFER, (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}")

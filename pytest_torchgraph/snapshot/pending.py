@@ -192,7 +192,10 @@ class SavedUpdate:
 
     @property
     def successor(self) -> str | None:
-        """File of another release with an equal graph, if the update removes the target."""
+        """File of another release in `digests`, the first that exists.
+
+        If the update removes the target, which `pending_update` decides, it has an equal graph.
+        """
         names = (
             name
             for name, file_digest in self.digests.items()

@@ -152,9 +152,10 @@ def bypasses_of(compiled: Iterable[Compilation]) -> tuple[CacheBypass, ...]:
 def _refused_ops(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ...]:
     """Return the ops that make an event a permanent bypass; without op, if no op is the cause."""
     function = source_of(compilation)
-    if event.state == "unsaved":
+    if event.state == "unsaved":  # a graph without an op, which torch never saves
         reason = NO_OP_BACKWARD if event.backward else NO_OP
         return (RefusedOp("", reason, "", function),)
+    # Only what AOTAutograd's cache refuses.
     if event.cache != "aot" or event.state != "bypass":
         return ()
     return tuple(op if op.source else op._replace(source=function) for op in event.refused)

@@ -72,7 +72,7 @@ def _kind_of(node: Node) -> Hashable:
 def _with_sums_in_order(step: InlinedStep) -> InlinedStep:
     """Return a step whose sums of two gradients name first what is computed first.
 
-    A division changes the order of the operands.
+    A graph break that divides the step makes autograd add the two in another order.
     """
     graphs = []
     for graph in step.graphs:

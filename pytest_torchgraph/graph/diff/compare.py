@@ -37,7 +37,6 @@ from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
 from .cuts import with_cuts
 from .differing import NodeChange
 from .findings import (
-    SIGNS,
     Change,
     ChangeKind,
     Finding,
@@ -558,7 +557,7 @@ def _make_pair(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
     by_kind = grouped((change.kind, change) for change in changes)
     pairs = {
         kind: tuple((c.before, c.after) for c in by_kind.get(kind, ()) if c.before and c.after)
-        for kind in SIGNS
+        for kind in ("changed", "rewired")  # whose changes have both nodes
     }
     return GraphPair(
         old,

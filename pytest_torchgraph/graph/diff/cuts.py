@@ -320,8 +320,9 @@ def _findings_of(cuts: Sequence[_Cut], kind: ChangeKind) -> Iterator[Finding]:
     for of_break in grouped((_break_key(cut.boundary), cut) for cut in direct).values():
         places = [Place(cut.boundary.module, cut.boundary.graph, ()) for cut in of_break]
         cause = of_break[0].boundary.cut.graph_break
-        assert cause is not None
+        assert cause is not None  # a direct cut always has a known break
         crossings = [cut.line for cut in of_break]
+        # The digest makes the line another one if a cut that is not listed is another.
         if rest := crossings[MOST_CUTS:]:
             crossings[MOST_CUTS:] = [f"and {len(rest):,} more cuts ({digest('cuts', *rest)})"]
         yield break_finding(kind, cause, places, details=crossings)

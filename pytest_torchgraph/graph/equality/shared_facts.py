@@ -20,9 +20,10 @@ def drop_unshared_facts(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     The parameters and buffers of `b` get the order of `a`. The same objects are returned if nothing
     changes.
     """
+    # A given graph has aliases as ops, a captured one has not.
     if a.given != b.given:
         a, b = as_captured(a), as_captured(b)
-    a, b = in_same_digits(a, b)
+    a, b = in_same_digits(a, b)  # floats of both rounded to the fewer digits
     # The operands of a sum have no order in a backward. A graph of one module of a backward has the
     # kind "forward", so compare both as such.
     if (a.kind in KINDS_WITH_GRADIENT_SUMS) != (b.kind in KINDS_WITH_GRADIENT_SUMS):

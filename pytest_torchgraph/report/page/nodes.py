@@ -202,7 +202,7 @@ def compared_data(diff: GraphDiff, drawing: Drawing | None = None) -> list[Data]
     for pair in diff.graphs:
         signs.update((id(old), SIGNS["changed"]) for old, _ in pair.changed)
         signs.update((id(old), SIGNS["rewired"]) for old, _ in pair.rewired)
-    # `matched` also yields the bodies of these pairs, which the picture does not show.
+    # `matched` also yields the equal bodies of these pairs, which the picture does not show.
     differ = {(id(pair.before), id(pair.after)) for pair in diff.graphs}
     shown = [pair for pair in diff.origins.pairs if (id(pair[0]), id(pair[1])) in differ]
     ids = _ids_in(drawing)

@@ -96,6 +96,7 @@ class Executions:
         # Those that AOTAutograd made without Dynamo. `_attach_backward` skips the others.
         for function in torch_private.aot_autograd_functions():
             self._attach_backward(function, CountedGraph(f"aot{function._aot_id}"))
+        # Captured backwards keep their counters from watch to watch; see `detach`.
         self._counters += [(graph, counter) for counter, graph in list(_captures.items())]
 
     def attach_new(self, event: CompilationFinished) -> bool:
