@@ -164,7 +164,10 @@ class GraphSnapshot(SnapshotAssertion):
         return f"<graph_snapshot {stem_of(self.item, self._custom_index or 0)}>"
 
     def __eq__(self, other: object) -> bool:
-        """Compare a value with its stored graph, or store it; see `_assert`."""
+        """Compare a value with its stored graph, or store it; see `_assert`.
+
+        `capture == snapshot` comes here as well: `Capture.__eq__` returns `NotImplemented`.
+        """
         self._refuse_unordered(sys._getframe(1))
         try:
             return self._assert(other)

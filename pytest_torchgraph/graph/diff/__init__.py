@@ -29,6 +29,7 @@ The modules:
 - `moves`: finds consequences of moves. `consequences`: finds consequences in the backward.
 - `findings`: `GraphDiff`, `Finding` and `Change` as values; `words`: their text; `forms`: a digest
   of all that a finding changed. `rules`: the reasons why changes are one edit or follow from one.
+  `Finding.reasons` names them, and `Origins.because` and `NodeChanges.join` record them.
 - `quantized`: finds calibrated constants that follow from an edit, and batch norms that a quantizer
   no longer folds, or folds again.
 - `places`: merges the findings of one edit, by `keys`, or by the line of code. `paths`: paths of
