@@ -15,7 +15,8 @@ from typing import Any
 from timing import medians, table
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph import by_module, peak_bytes, saved_bytes
+from pytest_torchgraph.graph import by_module, peak_bytes
+from pytest_torchgraph.graph.cost import saved_bytes
 
 BLOCK = 10
 SIZE = 8 * 8 * 4

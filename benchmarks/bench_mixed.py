@@ -18,7 +18,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.timing import table
-from pytest_torchgraph.graph import Graph, Node, Ref, diff_graphs, holds, parse_document
+from pytest_torchgraph.graph import Graph, Node, Ref, diff_graphs, parse_document
+from pytest_torchgraph.graph.diff.paths import holds
 from pytest_torchgraph.graph.diff.paths import instances_of
 
 Sites = dict[tuple[str, str], list[tuple[str, str]]]
