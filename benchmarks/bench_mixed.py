@@ -19,8 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.timing import table
 from pytest_torchgraph.graph import Graph, Node, Ref, diff_graphs, parse_document
-from pytest_torchgraph.graph.diff.paths import holds
-from pytest_torchgraph.graph.diff.paths import instances_of
+from pytest_torchgraph.graph.diff.paths import holds, instances_of
 
 Sites = dict[tuple[str, str], list[tuple[str, str]]]
 """Ops that are alike in the instances of a module, as instance and name, by list and inner name."""

@@ -26,8 +26,7 @@ import pytest_torchgraph
 from benchmarks.bench_places import MODELS, Model
 from benchmarks.timing import table
 from pytest_torchgraph import Finding
-from pytest_torchgraph.graph.diff.paths import holds
-from pytest_torchgraph.graph.diff.paths import instances_of
+from pytest_torchgraph.graph.diff.paths import holds, instances_of
 
 OPS = ("atan", "erf", "sinh", "cos", "asinh")
 """Ops that no model of these has, neither forward nor backward, except as an edit."""
