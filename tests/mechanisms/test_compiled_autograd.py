@@ -88,7 +88,9 @@ def test_three_forward_graphs_have_one_backward() -> None:
 
 @pytest.mark.slow("further models and backends")
 @pytest.mark.parametrize(
-    ("target", "dynamic"), [(broken, None), (mlp(), True), (Hooked(), None)], ids=repr
+    ("target", "dynamic"),
+    [(broken, None), (mlp(), True), (Hooked(), None)],
+    ids=["broken", "dynamic", "hooked"],
 )
 def test_forward_graphs_via_compiled_autograd_equal_aot(target: Any, dynamic: bool | None) -> None:
     x = example(4, 8, grad=True)
