@@ -408,7 +408,7 @@ class _Comparison:
         old, new = self._runs
         # With another torch, any test may differ because of it.
         upgraded = self._tests_of if old.info.torch != new.info.torch else {}
-        for finding in merge_edits(self._edits, upgraded=upgraded.keys()):
+        for finding in merge_edits(self._told_apart(), upgraded=upgraded.keys()):
             tests = tuple(
                 dict.fromkeys(test for label in finding.files for test in self._tests_of[label])
             )
@@ -421,6 +421,24 @@ class _Comparison:
             causes.append(RunCause(kind, text, source, tests, replace(finding, files=tests)))
         kinds = get_args(RunCauseKind)
         return sorted(causes, key=lambda cause: (kinds.index(cause.kind), -len(cause.tests)))
+
+    def _told_apart(self) -> list[tuple[str, Finding]]:
+        """Return all edits, those of one line with their ops if a graph has several such edits.
+
+        If two layers that run one line exchange their activations, these are two edits of it.
+        """
+        ops = grouped(
+            ((label, finding.graph, finding.identity.line), finding.identity.release)
+            for label, finding in self._edits
+            if finding.identity.line
+        )
+        lines = {line for (_, _, line), found in ops.items() if len({*found}) > 1}
+        return [
+            (label, _with_op(finding, finding.identity.release))
+            if finding.identity.line in lines
+            else (label, finding)
+            for label, finding in self._edits
+        ]
 
     def _cause_of_event(self, event: _Event) -> RunCause:
         """Return an event as a cause, once all tests are collected."""
@@ -504,8 +522,12 @@ def _by_line(finding: Finding) -> Finding:
 
     One edit has another op in Dynamo's graph of a test than in AOTAutograd's graph of another test.
     """
-    identity = replace(finding.identity, op=finding.kind if finding.places else "")
-    return whole(replace(finding, identity=identity))
+    return whole(_with_op(finding, finding.kind if finding.places else ""))
+
+
+def _with_op(finding: Finding, op: str) -> Finding:
+    """Return a finding that merges with those of this `Identity.op` on its line."""
+    return replace(finding, identity=replace(finding.identity, op=op))
 
 
 def _signed(numbers: list[int]) -> str:

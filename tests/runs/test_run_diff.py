@@ -17,7 +17,7 @@ from cli.conftest import undocumented
 from pytest_torchgraph import GraphBreak, RunDiff, TorchGraphError, diff
 from pytest_torchgraph.audit import Cause
 from pytest_torchgraph.cli import main
-from pytest_torchgraph.graph import Graph, Header, Program
+from pytest_torchgraph.graph import Graph, Header, Program, Source
 from pytest_torchgraph.runs import (
     Repeat,
     RunInfo,
@@ -95,6 +95,31 @@ def test_an_edit_is_one_cause_with_its_tests(save: Save) -> None:
     assert found.exit_status == 1
     assert found
     assert json.loads(json.dumps(found.to_json()))["causes"][0]["tests"] == ["a", "b"]
+
+
+def on_one_line(*ops: str) -> Program:
+    """Return a graph whose ops are on one line, as those of a layer class are."""
+    (graph,) = program(*ops).graphs
+    line = Source("model.py", 12, "return self.act(x)", "forward")
+    nodes = [replace(node, source=line) if node.is_call else node for node in graph.nodes]
+    return Program(Header("aot", "2.13.0"), (replace(graph, nodes=tuple(nodes)),))
+
+
+def test_two_edits_of_one_line_in_a_graph_are_two_causes(tmp_path: Path) -> None:
+    sides = []
+    for name, ops in (("base", ("tanh", "sin", "relu")), ("head", ("relu", "sin", "tanh"))):
+        saved = Saved(tmp_path / name)
+        for test in ("a", "b"):
+            key = saved.writer.write_graphs(on_one_line(*ops))
+            saved.writer.write_record(test, replace(PASSED, graphs=key))
+        saved.writer.write_info(saved.writer.info)
+        sides.append(tmp_path / name)
+    found = diff(*sides)
+    assert [cause.tests for cause in found.causes] == [("a", "b")] * 2
+    assert sorted(cause.text.partition(" in ")[0] for cause in found.causes) == [
+        "aten.relu -> aten.tanh",
+        "aten.tanh -> aten.relu",
+    ]
 
 
 def test_the_same_run_has_no_difference(save: Save, capsys: pytest.CaptureFixture[str]) -> None:
