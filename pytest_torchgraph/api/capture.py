@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,7 +65,7 @@ from ..mechanisms.torch_compile import (
 )
 from ..mechanisms.tracers import Export, Fx
 from ..torch_release import need_torch
-from ..watching.breaks import cause_of, is_in_function
+from ..watching.breaks import cause_of, functions_of, is_in_function
 from ..watching.kernels import Kernel
 from ..watching.observe import HUB, EventRecorder
 from ..watching.record import WatchRecord, record_of
@@ -436,7 +436,8 @@ def _eager(
     """Return the eager ops and graphs, with the graph breaks and skipped frames as causes."""
     islands = build()
     breaks = () if record is None else record.breaks
-    causes = [cause_of(stack, breaks) for stack in islands.stacks]
+    functions = functions_of(() if record is None else record.compiled)
+    causes = [cause_of(stack, breaks, functions) for stack in islands.stacks]
     graphs = []
     for island in islands.graphs:
         cause = causes[island.stack]
@@ -444,11 +445,13 @@ def _eager(
         graphs.append((island.after_graph, graph))
     pairs = zip(islands.ops, islands.began, strict=True)
     ops = [op._replace(cause=causes[stack_index]) for op, stack_index in pairs]
-    calls = _with_cuts(islands, breaks)
+    calls = _with_cuts(islands, breaks, functions)
     return EagerPart(graphs, ops, islands.order, calls)
 
 
-def _with_cuts(islands: Islands, breaks: Sequence[GraphBreak]) -> list[StepCall]:
+def _with_cuts(
+    islands: Islands, breaks: Sequence[GraphBreak], functions: Container[tuple[str, str]]
+) -> list[StepCall]:
     """Return the calls of a step with the cuts before them.
 
     A call has a cut if it begins at a `Division`. See `Cut` for its graph break and `direct`.
@@ -457,7 +460,7 @@ def _with_cuts(islands: Islands, breaks: Sequence[GraphBreak]) -> list[StepCall]
     for division in islands.divisions:
         cut = None
         if division is not None:
-            cause = None if division.resumes else cause_of(division.stack, breaks)
+            cause = None if division.resumes else cause_of(division.stack, breaks, functions)
             is_at_line = cause is not None and any(
                 (cause.file, cause.line) == (frame.file, frame.line) for frame in division.stack
             )

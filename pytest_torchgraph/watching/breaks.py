@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
@@ -131,12 +131,22 @@ def reports_of(compiled: Compilation) -> list[BreakReport]:
     return [report._replace(frames=report.frames or [begin_frame]) for report in reports]
 
 
-def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBreak | None:
+def functions_of(compiled: Iterable[Compilation]) -> frozenset[tuple[str, str]]:
+    """Return the file and name of each function of which a frame was compiled."""
+    return frozenset((relative(c.file), original_name(c.function)) for c in compiled)
+
+
+def cause_of(
+    stack: Sequence[Source],
+    breaks: Sequence[GraphBreak],
+    functions: Container[tuple[str, str]],
+) -> GraphBreak | None:
     """Return the graph break or skipped frame that made code run eagerly, `None` if there is none.
 
     Args:
         stack: the user's running lines, innermost first.
         breaks: all graph breaks.
+        functions: see `functions_of`.
     """
     pairs = [*product(stack, breaks)]
     # A graph break at the running line.
@@ -144,10 +154,12 @@ def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBrea
     # A skipped frame: its function, or the rest of it, runs eagerly.
     skips = (pair for pair in pairs if pair[1].kind.startswith(SKIPPED))
     skipped = (b for frame, b in skips if (b.file, b.function) == (frame.file, frame.function))
-    # A graph break in the running function or in one of its callees.
+    # A graph break in the running function or in one of its callees. The stack of a break also has
+    # the callers of the compiled frame, whose code nobody compiles.
+    depths = [n for n, frame in enumerate(stack, 1) if (frame.file, frame.function) in functions]
     in_callee = (
         graph_break
-        for frame, graph_break in pairs
+        for frame, graph_break in product(stack[: max(depths, default=0)], breaks)
         for callee in graph_break.stack
         if (callee.file, callee.function) == (frame.file, frame.function)
     )

@@ -228,18 +228,32 @@ class _Matcher:
         slots_a, slots_b = self.number_output_slots()
         future_a = _number_futures(self.a, slots_a, ids)
         future_b = _number_futures(self.b, slots_b, ids)
+        both_a, both_b = (
+            [*zip(*keys, strict=True)] for keys in ((past_a, future_a), (past_b, future_b))
+        )
         # Past and future together single out a node whose past occurs twice, such as one of two
-        # equal ops on one value.
-        for key_a, key_b in (
-            (list(zip(past_a, future_a, strict=True)), list(zip(past_b, future_b, strict=True))),
-            (past_a, past_b),
-            (future_a, future_b),
+        # equal ops on one value. If a layer came or went, the same mask in another layer has the
+        # same past, and may have the same future: first the nodes that stayed in their modules.
+        for key_a, key_b, accept in (
+            (both_a, both_b, self.are_in_one_module),
+            (past_a, past_b, self.have_no_other_users),
+            (both_a, both_b, self.have_no_other_users),
+            (future_a, future_b, self.have_no_other_users),
         ):
             once_a, once_b = self.find_unique(0, key_a), self.find_unique(1, key_b)
             for key, i in once_a.items():
                 j = once_b.get(key, -1)
-                if j != -1 and self.a.labels[i] == self.b.labels[j]:
+                if j != -1 and self.a.labels[i] == self.b.labels[j] and accept(i, j):
                     self.m.pair(i, j)
+
+    def are_in_one_module(self, i: int, j: int) -> bool:
+        """Return True if two nodes are in modules of one path."""
+        return self.a.nodes[i].module == self.b.nodes[j].module
+
+    def have_no_other_users(self, i: int, j: int) -> bool:
+        """Return True unless a user of one node has a partner that does not use the other."""
+        partners = {self.m.forward[u] for u, _ in self.a.users[i]} - {-1}
+        return partners <= {u for u, _ in self.b.users[j]}
 
     def find_unique(self, side: int, keys: Sequence[Hashable]) -> dict[Hashable, int]:
         """Map each key that is unique among the nodes without partner to its node."""

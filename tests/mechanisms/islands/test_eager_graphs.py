@@ -310,3 +310,26 @@ def test_profiler_marks_are_not_eager_ops() -> None:
 
     captured = capture(step, torch.ones(3))
     assert [str(eager_op.op) for eager_op in captured.eager_ops] == ["aten.sin.default"]
+
+
+class BrokenInside(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 1e4:
+            return x
+        return x * 2
+
+
+def test_code_around_a_compiled_call_does_not_run_eagerly_because_of_its_break() -> None:
+    compiled = torch.compile(BrokenInside(), backend="aot_eager")
+    optimizer = torch.optim.SGD([weight := nn.Parameter(torch.ones(2))], foreach=True)
+
+    def step(x: Tensor) -> None:
+        loss = compiled(x.sin() * weight).sum()
+        loss.backward()
+        optimizer.step()
+
+    captured = capture(step, example(2), updates=optimizer)
+    causes = {op.op: op.cause and op.cause.function for op in captured.eager_ops}
+    assert causes["aten._local_scalar_dense.default"] == "forward"
+    others = ("aten.sin.default", "aten.expand.default", "aten._foreach_add_.List")
+    assert [causes[op] for op in others] == [None, None, None]
