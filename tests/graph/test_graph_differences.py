@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch.ao.quantization.fx._decomposed  # noqa: F401 (names of arguments)
 from graph.examples import Example, examples
 
 from pytest_torchgraph.graph import Graph, diff_graphs, equal_programs
