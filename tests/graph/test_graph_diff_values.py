@@ -101,6 +101,27 @@ def test_checkpoint_of_an_eager_backward_has_its_modules() -> None:
     assert diff.heading() == "1 edit: recomputed in layers.{1, 2} (checkpoint)"
 
 
+class Normed(nn.Module):
+    def __init__(self, *, checkpointed: bool) -> None:
+        super().__init__()
+        self.checkpointed = checkpointed
+        self.body = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.GELU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        body = self.body
+        return checkpoint(body, x, use_reentrant=False) if self.checkpointed else body(x)  # type: ignore[no-any-return]
+
+
+def test_checkpoint_of_a_norm_is_no_lost_projection() -> None:
+    x = torch.ones(2, 4, requires_grad=True)
+    sides = [
+        pytest_torchgraph.capture(Normed(checkpointed=checkpointed), x)
+        for checkpointed in (False, True)
+    ]
+    heading = pytest_torchgraph.diff(*sides).heading()
+    assert heading.startswith("1 edit: recomputed in body.{0, 1} (checkpoint at ")
+
+
 class Dropping(nn.Module):
     def __init__(self, *, checkpointed: bool) -> None:
         super().__init__()

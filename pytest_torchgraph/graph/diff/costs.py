@@ -34,7 +34,7 @@ from ..equality import reachable, runs_differ
 from ..higher_order import SAVING_STATE, executed
 from ..model import Graph, Node, Ref, is_projection
 from .correspondence import Correspondence
-from .findings import MODEL, Finding, Recomputations, nodes_of_changes, ops_of
+from .findings import MODEL, Change, Finding, Recomputations, nodes_of_changes, ops_of
 from .origins import Occurrence, Origins, Pair
 from .paths import abridged, instances_of
 
@@ -190,11 +190,23 @@ def name_checkpoints(
 
 
 def _is_checkpoint(finding: Finding) -> bool:
-    """Return True if only the saved values differ, or a random op also saves the random state."""
+    """Return True if only the saved values differ, or a random op also saves the random state.
+
+    If the saved values are results of an op with several, such as the mean of a norm, their
+    projections are gone with them.
+    """
+    if finding.changes and all(map(_is_saved_projection, finding.changes)):
+        return True
     nodes = nodes_of_changes(ops_of(finding.changes))
     saves_state = any(node.op == SAVING_STATE for node in nodes)
     is_one_op = len({executed(node).op for node in nodes}) == 1
     return SAVED_DIFFER in finding.summary or (saves_state and is_one_op)
+
+
+def _is_saved_projection(change: Change) -> bool:
+    """Return True for a result of an op with several that only one graph has, and saves."""
+    graph = change.within[change.after is not None]
+    return change.node.op == "operator.getitem" and Ref(change.node.name) in graph.saved
 
 
 def attach_costs(
