@@ -205,8 +205,9 @@ def _is_checkpoint(finding: Finding) -> bool:
 
 def _is_saved_projection(change: Change) -> bool:
     """Return True for a result of an op with several that only one graph has, and saves."""
-    graph = change.within[change.after is not None]
-    return change.node.op == "operator.getitem" and Ref(change.node.name) in graph.saved
+    if change.node.op != "operator.getitem":  # also that of a run count, which is in no graph
+        return False
+    return Ref(change.node.name) in change.within[change.after is not None].saved
 
 
 def attach_costs(
