@@ -31,7 +31,7 @@ from ..step import STEP, NamedTensors, Step
 from .constants import is_made_of_numbers, read, tensors_inside
 
 if TYPE_CHECKING:
-    from .run import UnseenWrites
+    from .noted_run import UnseenWrites
 
 
 LIFT = torch.ops.aten.lift_fresh.default
