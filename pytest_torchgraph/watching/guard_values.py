@@ -3,7 +3,8 @@
 Dynamo's guards read values in C, without calling properties or `__getattr__`. So do the functions
 here: they read attributes with `inspect.getattr_static`, slots, and items of built-in containers.
 Types are compared by `is`, because `isinstance` reads `__class__`, and a metaclass may override
-`==`. (Only a metaclass's `__getattribute__` runs, in `inspect` itself.)
+`==`. (Only a metaclass's `__getattribute__` runs, in `inspect` itself, and from Python 3.12 on its
+`==`, because `inspect` has a cache by class.)
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import gc
+import inspect
+import sys
 import weakref
 from collections import defaultdict
 from functools import partial
@@ -179,7 +181,9 @@ class Meta(type):
         raise AttributeError(name)
 
     def __eq__(cls, other: object) -> bool:
-        ran.append("__eq__")
+        # Since Python 3.12, `inspect` looks classes up in a cache.
+        if sys._getframe(1).f_code.co_filename != inspect.__file__:
+            ran.append("__eq__")
         return False
 
     __hash__ = type.__hash__
