@@ -138,7 +138,12 @@ def decode(hint: Any, value: Any, where: str = "value") -> Any:
         return origin(decode(*pair, where) for pair in pairs)
     if (origin is Literal and value in arguments) or hint is Any:
         return value
-    if isinstance(hint, type) and isinstance(value, (int, float) if hint is float else hint):
+    # On Python 3.10, `list[int]` is an instance of `type`.
+    if (
+        origin is None
+        and isinstance(hint, type)
+        and isinstance(value, (int, float) if hint is float else hint)
+    ):
         return value
     raise ValueError(f"{where}: expected {getattr(hint, '__name__', hint)}, got {value!r:.40}")
 

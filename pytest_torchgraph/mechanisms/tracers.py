@@ -288,7 +288,7 @@ def _explain_failure(error: Exception) -> str:
     )
     if "is not installed as a submodule" in words:
         advice = "torch.fx cannot trace a function that uses a module: pass the module itself"
-    elif "co_varnames is too small" in words:
+    elif "varnames is too small" in words:
         words = f"the signature of its forward differs from its decorator's ({words})"
         advice = "Trace a module whose forward has no decorator"
     elif _is_about_tracing(error):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
+import sys
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -270,7 +271,8 @@ def test_leaves_that_are_equal_pass() -> None:
         return {
             "y": [x.sin(), (1, 2.5, float("nan"), "a", None, torch.int8, x.shape)],
             "held": Held(x.cos(), "a"),
-            "function": lambda: None,
+            # Dynamo on Python 3.10 makes another lambda.
+            "function": (lambda: None) if sys.version_info >= (3, 11) else len,
             "array": np.array([1.0, float("nan")]),
             "set": {1, 2},
         }

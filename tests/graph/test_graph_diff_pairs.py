@@ -187,6 +187,15 @@ def captured(path: Path, pieces: dict[str, str], via: str | Export, *made: int) 
         return pytest_torchgraph.capture(code.Model(), *inputs, via=via, backward=False)
 
 
+IN_ONE_LINE = {
+    "two changed, in a chain",
+    "a clone before and after",
+    "a clone on each operand",
+    "two methods of one name in a chain",
+    "one dimension in two calls",
+    "a helper with two changes at a line",
+}
+
 WAYS = {"aot": "aot", "export": "export", "strict": Export(strict=True), "dispatch": "dispatch"}
 
 
@@ -199,6 +208,8 @@ WAYS = {"aot": "aot", "export": "export", "strict": Export(strict=True), "dispat
     ],
 )
 def test_two_different_edits_are_two_findings(via: str, name: str, tmp_path: Path) -> None:
+    if name in IN_ONE_LINE and sys.version_info < (3, 11):
+        pytest.skip("only later Pythons know the columns of an op")
     pieces = dict(PAIRS[name])
     assert sum(len(EDIT.findall(piece)) for piece in pieces.values()) == 2
     expected = int(pieces.pop("expected", "2"))

@@ -259,6 +259,8 @@ if pytest.version_tuple < (9,):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_update_writes_the_literal_and_nothing_else(name: str, updated: tuple[Path, str]) -> None:
+    if name == "two_in_a_line" and sys.version_info < (3, 11):
+        pytest.skip("only later Pythons know the column of a call, so neither is updated")
     assert file_of(updated[0], name).read_bytes().decode() == SHAPES[name][1]
 
 

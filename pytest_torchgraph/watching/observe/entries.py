@@ -465,5 +465,6 @@ def _is_in_collection(frame: FrameType | None) -> bool:
     A collection can begin anywhere, even in a call of compiled code, and does not make that call
     eager. hypothesis installs such a callback, in a file that Dynamo skips.
     """
-    codes = {getattr(callback, "__code__", None) for callback in gc.callbacks} - {None}
-    return bool(codes) and any(caller.f_code in codes for caller in callers(frame))
+    # By identity: on Python 3.10, code that Dynamo made may have constants without a hash.
+    codes = [code for each in gc.callbacks if (code := getattr(each, "__code__", None))]
+    return bool(codes) and any(c.f_code is code for c in callers(frame) for code in codes)
