@@ -51,6 +51,8 @@ def signatures(name: str) -> list[str]:
             "graph_capture" if method == "__call__" else f"{name}.{method}", getattr(value, method)
         )
         for method, function in methods
+        # From Python 3.13 on, `isroutine` is true of a `cached_property`.
+        if callable(getattr(value, method))
         if inspect.isroutine(function) or isinstance(function, classmethod | staticmethod)
         if getattr(value, method).__module__.startswith("pytest_torchgraph")
     ]
