@@ -8,7 +8,7 @@ import pytest
 import torch
 from graph.rule_examples import Example
 
-from pytest_torchgraph import Graph, capture
+from pytest_torchgraph import Graph, capture, diff
 
 BLOCKS = (
     "blocks=nn.Sequential(*(Written(line, 'norm=nn.LayerNorm(6), act=nn.GELU(), "
@@ -122,3 +122,17 @@ def test_renamed_modules_are_paired_in_each_layer(sides: tuple[str, str]) -> Non
     found = Example("layers(x)", "layers(x)", *sides).difference().findings
     assert sum(len(finding.places) for finding in found) == 5, found
     assert len(found) <= 2, found  # only the first layer's input is certain
+
+
+def test_a_mask_of_all_layers_is_not_rewired_if_a_layer_is_added() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "use_cache": False}
+    sides = []
+    for layers in (3, 4):
+        model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **sizes, **heads))
+        with torch.no_grad():
+            sides.append(capture(model, input_ids=torch.arange(16).reshape(2, 8)))
+    heading = diff(*sides).heading()
+    assert heading == "1 module added: model.layers.3, like model.layers.2 (81 ops)"
