@@ -102,9 +102,10 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
     launched = follow(code).launched
     kernels = []
     for launch, launch_origins in zip(launched, assign_origins(launched, origins), strict=True):
-        ops = read_fused_ops(launch.name, packets)
         if launch.op:  # a library call: its packet, "aten.mm" for "aten.mm.out"
-            ops = (".".join(launch.op.split(".")[:2]),)
+            ops: tuple[str, ...] = (".".join(launch.op.split(".")[:2]),)
+        else:
+            ops = read_fused_ops(launch.name, packets)
         modules = dict.fromkeys(module for origin in launch_origins for module in origin.modules)
         lines = dict.fromkeys(line for origin in launch_origins for line in origin.lines)
         kernels.append(

@@ -173,35 +173,33 @@ def _add(writer: _WritingProcess, record: LogRecord) -> None:
         writer.events.append((rank if isinstance(rank, int) else None, event))
 
 
-def _frame_of(event: Event) -> object:
-    return event.id and (event.id.autograd, event.id.frame)
-
-
 def _complete(events: list[Event]) -> Iterator[Event]:
     """Yield the events, with what `Hub` adds in a live process as far as the log shows it."""
     # Over all events, because a record may come before the graph that explains it.
     printed = [event for event in events if isinstance(event, GraphPrinted)]
     captures = any(event.stage == "compiled_autograd" for event in printed)
     with_backward = {event.id for event in printed if event.stage == "backward"}
-    # Where torch 2.14 ends the capture of a backward, it compiles functions of `inspect`, without a
-    # graph. `Hub` omits them.
-    of_torch = {
-        _frame_of(event)
-        for event in events
-        if captures and isinstance(event, CompilationFinished) and event.id and event.file
-        if event.id.autograd is None and not is_user_file(event.file)
-    }.difference(map(_frame_of, printed))
+    # Where torch 2.14 ends the capture of a backward, before it compiles the captured graph, it
+    # compiles functions of `inspect`, without a graph. `Hub` omits them.
+    ends_capture = False
+    of_torch: set[int | None] = set()
     looked_up: set[Any] = set()  # ids of the compilations whose forward inductor has looked up
     codes: dict[Any, CompilationFinished] = {}  # the first end of a compilation of each frame
     for event in events:
-        if _frame_of(event) in of_torch:
-            continue
+        if event.id and event.id.autograd is not None:
+            ends_capture = isinstance(event, GraphPrinted) and event.stage == "compiled_autograd"
+        elif event.id and ends_capture:
+            if isinstance(event, CompilationStarted) and not is_user_file(event.file):
+                of_torch.add(event.id.frame)
+            if event.id.frame in of_torch:
+                continue
         match event:
             case CompilationStarted():
                 looked_up.discard(event.id)
             case CompilationFinished():
                 # torch names no code when it refuses to compile a frame again.
-                code = codes.setdefault(_frame_of(event), event)
+                frame = event.id and (event.id.autograd, event.id.frame)
+                code = codes.setdefault(frame, event)
                 if not event.file:
                     event = replace(event, function=code.function, file=code.file, line=code.line)
             case GraphPrinted(stage="dynamo"):

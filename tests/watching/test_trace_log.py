@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import os
 import re
 import subprocess
@@ -64,6 +65,11 @@ def captured_backward(backend: str) -> None:
             return loss
 
         step(x)
+
+
+def library_after_a_captured_backward(backend: str) -> None:
+    captured_backward(backend)
+    torch.compile(inspect.getattr_static, backend=backend)(torch.ones(2), "shape")
 
 
 def nested_region(backend: str) -> None:
@@ -135,6 +141,13 @@ def facts_of(capture: Capture) -> dict[str, Any]:
 def test_log_has_what_a_watch_has(case: str, tmp_path: Path) -> None:
     live, logged = read_both(lambda: CASES[case]("aot_eager"), tmp_path / "x.log")
     assert facts_of(logged) == facts_of(live)
+
+
+def test_breaks_of_a_library_after_a_captured_backward_are_kept(tmp_path: Path) -> None:
+    run = library_after_a_captured_backward
+    live, logged = read_both(lambda: run("aot_eager"), tmp_path / "x.log")
+    assert "inspect.py" in str(facts_of(live)["breaks"])
+    assert facts_of(logged)["breaks"] == facts_of(live)["breaks"]
 
 
 @pytest.mark.slow("forty compilations", only=["in_*"])
