@@ -2,8 +2,8 @@
 
     assertion            the `graph_snapshot` fixture, in syrupy's report of the session
     subject              converts a captured value to a `Program`
-    compare              compares this program with a stored program, for ranks class by class
-    stored_differences   texts of stored differences
+    compare              compares this program with a stored program, for ranks class by class;
+                         texts of stored differences
     file_names, files    names the files, reads them
     run, stale, summary  the files that a run compared, the files to remove, the printed section
     pending              updates that `review` can make later

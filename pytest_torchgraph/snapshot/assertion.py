@@ -237,7 +237,7 @@ class GraphSnapshot(SnapshotAssertion):
         self.failed = self._pending = None
         # A difference has no pending update: `review` compares and stores graphs.
         if _is_difference(data):
-            from .stored_differences import stored_difference
+            from .compare import stored_difference
 
             lookup = self._look_up(stored_difference(data), DIFFERENCE_SUFFIX)
             lookup.result.success = self._assert_difference(data, lookup, refused)
@@ -361,7 +361,7 @@ class GraphSnapshot(SnapshotAssertion):
             AssertionError: if no text is stored, or the texts differ; the latter not with
                 `refused`, which is for `!=`.
         """
-        from .stored_differences import difference_lines
+        from .compare import difference_lines
         from .summary import UPDATE
 
         stored, text, files = lookup.stored, lookup.text, lookup.files

@@ -4,6 +4,8 @@
     compare       the graphs; for ranks, pair by pair of classes
     Comparison    a failed comparison with its difference, for the report
 
+    stored_difference, difference_lines    a difference that is itself stored and compared
+
 The module handles graphs and texts, and is independent of pytest and syrupy.
 """
 
@@ -412,3 +414,37 @@ def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[st
     old, new = (format_document(g, detail="full", fold=False) for g in (before, after))
     lines = [line.rstrip() for line in text_difference(old, new, context=0)]
     return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def stored_difference(difference: GraphDiff) -> str:
+    """Return the text to store for `assert diff(before, after) == graph_snapshot`.
+
+    It is small, and shows what a compiler pass does. It has no source lines, which would change
+    with every edit above them.
+
+    Raises:
+        AssertionError: if there is no difference.
+    """
+    if not difference:
+        raise AssertionError(
+            "nothing to compare, because there is no difference: check with "
+            "`assert not diff(before, after)`, or check_pass(..., changes={})"
+        )
+    text = difference.to_text(limit=None)
+    # Remove where the code of each finding is: a part of its line, or a line of its own.
+    for finding in difference.findings:
+        if (cut := finding.graph_break) is not None:
+            text = text.replace(f" at {cut.file}:{cut.line}", "")
+        if finding.source is not None:
+            line = f"  {finding.source}: {finding.source.code}".rstrip(": ")  # code may be ""
+            text = text.replace(f"{line}\n", "\n").removesuffix(line)
+    return text + "\n"
+
+
+def difference_lines(stored: str | None, text: str, path: str, remedy: str) -> list[str]:
+    """Return the message of a failed comparison of differences."""
+    if stored is None:
+        problem = f"no difference is stored for this comparison yet ({path}):"
+        return [problem, *text.splitlines(), remedy]
+    problem = f"the difference is not the stored one ({path}):"
+    return [problem, *text_difference(stored, text), remedy]

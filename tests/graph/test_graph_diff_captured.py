@@ -136,3 +136,43 @@ def test_a_mask_of_all_layers_is_not_rewired_if_a_layer_is_added() -> None:
             sides.append(capture(model, input_ids=torch.arange(16).reshape(2, 8)))
     (finding,) = diff(*sides).findings
     assert finding.modules == ("model.layers.3",)
+
+
+class Scores(torch.nn.Module):
+    """A module that loses a gradient, as `lost` says."""
+
+    def __init__(self, lost: str) -> None:
+        super().__init__()
+        self.lost = lost
+        self.query, self.key = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+        if lost in ("weight", "bias"):
+            self.key.get_parameter(lost).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        key = self.key(x).tanh()
+        if self.lost == "detach":
+            key = key.detach()
+        if self.lost == "edit":
+            key = key.detach() * 2
+        return self.query(x) * key
+
+
+LOST = {
+    "detach": "1 edit: gradients of key.weight, key.bias removed",
+    "edit": "1 edit: aten.mul.Tensor added (gradients of key.weight, key.bias removed) in ",
+    "weight": "1 edit: gradient of key.weight removed in key (Linear, ",
+    "bias": "1 edit: gradient of key.bias removed in key (Linear, ",
+}
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+@pytest.mark.parametrize("lost", LOST)
+def test_heading_names_the_gradients_that_an_edit_loses(lost: str, via: str) -> None:
+    x = torch.ones(6, 6)
+    sides = [capture(Scores(words), x, via=via) for words in ("", lost)]
+    found = diff(*sides)
+    assert found.heading().startswith(LOST[lost])
+    assert found.findings[0].gradients == (re.findall(r"gradients? of .*? removed", LOST[lost])[0],)
+    assert found.findings[0].to_json()["what"].rstrip(")").endswith("removed")
+    (back,) = diff(*sides[::-1]).findings
+    assert back.gradients == (found.findings[0].gradients[0].replace("removed", "added"),)

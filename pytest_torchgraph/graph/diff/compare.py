@@ -33,7 +33,7 @@ from ..text import (
 from .comparable_steps import comparable_steps
 from .consequences import with_consequences
 from .correspondence import REACH, Correspondence
-from .costs import SAVED_DIFFER, attach_costs, name_checkpoints
+from .costs import attach_costs, name_checkpoints
 from .cuts import with_cuts
 from .differing import NodeChange
 from .findings import (
@@ -47,6 +47,7 @@ from .findings import (
     digest,
     one_place,
 )
+from .gradients import SAVED_DIFFER, attach_gradients
 from .group import group_changes
 from .identify import identify_findings
 from .instances import align_instances
@@ -81,13 +82,15 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
         before, after = (step.graphs for step in steps)
     findings, graphs, origins = find_changes(before, after, steps)
     # The order matters: `attach_quantized` needs findings with one place each, `merge_same_lines`
-    # needs identities, `attach_costs` needs the final numbers of the findings, and `with_cuts` adds
+    # needs identities, `name_checkpoints` would take a lost gradient for a checkpoint because other
+    # values are saved, `attach_costs` needs the final numbers of the findings, and `with_cuts` adds
     # up the costs of the findings that follow from a cut.
     findings = attach_quantized(findings, origins)
     findings = merge_equal_edits(findings, before, after, origins)
     findings = identify_findings(findings, before, after, origins)
     findings = merge_same_lines(findings, origins)
-    findings = name_checkpoints(merge_torch_modules(findings, after, origins), before, after)
+    findings = attach_gradients(merge_torch_modules(findings, after, origins))
+    findings = name_checkpoints(findings, before, after)
     findings = attach_costs(findings, origins, before, after)
     if steps is not None:
         findings = with_cuts(findings, *steps, origins)
@@ -471,7 +474,7 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     parts += [f"- %{name}" for name in old_saved if name not in new_saved]
     description = listed(parts, MAX_NAMES) or "in a different order"
     summary = f"{finding.graph}: {SAVED_DIFFER} ({description})"
-    return one_place(finding.changes, summary, details=parts)
+    return one_place(finding.changes, summary, details=[f"saved: {part}" for part in parts])
 
 
 def _differing_outputs(

@@ -35,11 +35,9 @@ from ..higher_order import SAVING_STATE, executed
 from ..model import Graph, Node, Ref, is_projection
 from .correspondence import Correspondence
 from .findings import MODEL, Change, Finding, Recomputations, nodes_of_changes, ops_of
+from .gradients import SAVED_DIFFER
 from .origins import Occurrence, Origins, Pair
 from .paths import abridged, instances_of
-
-SAVED_DIFFER = "different values are saved for the backward"
-"""Part of the summary of a forward that only saves other values."""
 
 
 class FindingIndex:

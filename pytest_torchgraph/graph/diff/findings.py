@@ -155,6 +155,8 @@ class Finding:
             `()`, and `before` and `after` are `None`. In a break of a stored graph, `line` is 0,
             and `file`, `reason` and `code` are "".
         of_cut: the kind of a finding about the division of a step; `None` for all others.
+        gradients: the gradients that only one side has, in words, such as `gradient of fc.weight
+            removed`.
         recompile: the `Recompile` that only one of two watches or logs has; `None` for all other
             findings. `changes` is then `()`.
     """
@@ -175,6 +177,7 @@ class Finding:
     of_cut: ChangeKind | None = None
     recompile: Any = field(default=None, compare=False)
     details: tuple[str, ...] = ()
+    gradients: tuple[str, ...] = ()
 
     @property
     def cost(self) -> Cost:

@@ -55,17 +55,19 @@ def form_of(finding: Finding) -> dict[str, Any]:
         for sign, graph in graphs.values()
         for line in graph.to_text(fold=False).partition("\n\n")[2].splitlines()
     ]
-    rest = [
-        f"{SIGNS[change.kind]} {' -> '.join(map(format_node, nodes_of_changes([change])))}"
-        for change in every
-        if change.node not in (before, after)
-    ]
+    rest = []
+    for change in every:
+        texts = dict.fromkeys(map(format_node, nodes_of_changes([change])))
+        # The texts of a return are equal if its graph only saves other values.
+        is_shown = len(texts) == 2 or None in (change.before, change.after)
+        if is_shown and change.node not in (before, after):
+            rest.append(f"{SIGNS[change.kind]} {' -> '.join(texts)}")
     for change in every:
         rest += [f"> %{format_name(x)} is now %{format_name(y)}" for x, y in change.renamed]
     rest += [f"> {line}" for line in dict.fromkeys(_readers(every, bool(finding.modules)))]
     details = [f"~ {line}" for line in (*finding.details, *_followers(finding))]
     return {
-        "form": digest(finding.summary, *digests, *bodies, *details),
+        "form": digest(finding.summary, *digests, *bodies, *details, *finding.gradients),
         "before": format_node(before) if before else "",
         "after": format_node(after) if after else "",
         "with": details + rest + bodies,

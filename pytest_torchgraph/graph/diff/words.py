@@ -188,7 +188,8 @@ def _consequence_lines(finding: Finding, limit: int) -> list[str]:
     all_consequences = [place.consequences for place in finding.places if place.consequences]
     outside_by_place = [outside_modules(changes, finding.modules) for changes in all_consequences]
     shown_by_place = [changes for changes in outside_by_place if changes]
-    saved_lines = _saved_lines(finding)
+    saved_lines = [f"    {line}" for line in finding.gradients if line not in finding.summary]
+    saved_lines += _saved_lines(finding)
     # A gradient can be another one by its projection or its return alone, which are no ops. Changed
     # inputs are listed only if the text is complete.
     others = [
@@ -436,6 +437,9 @@ def edit_name(finding: Finding) -> str:
     """Return an edit without its place: `aten.gelu -> aten.relu`, `aten.clone added`."""
     if finding.summary:
         return finding.summary
+    within = [graph for change in finding.changes for graph in change.within]
+    if finding.gradients and all(graph.kind == "backward" for graph in within):
+        return "; ".join(finding.gradients)
     change, rest = finding.changes[0], ops_of(finding.changes[1:])
     before, after = change.before, change.after
     added, removed = (
@@ -460,7 +464,9 @@ def edit_name(finding: Finding) -> str:
         first = f"{values} of {names}" if values else f"{names} {change.kind}"
         named = {*map(id, shown)}
         others = [other for other in rest if id(other) not in named]
-    return f"{first} (and {count_changes(others)})" if others else first
+    notes = [f"and {count_changes(others)}"] if others else []
+    notes += finding.gradients  # which may matter more than the op
+    return f"{first} ({', '.join(notes)})" if notes else first
 
 
 def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
