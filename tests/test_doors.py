@@ -27,6 +27,7 @@ DOORS = sorted(
 )
 
 
+@pytest.mark.slow("parses all tests")
 def test_tests_import_at_the_front_doors() -> None:
     deep = [
         f"{path.relative_to(TESTS).as_posix()}:{node.lineno}"

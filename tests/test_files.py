@@ -68,6 +68,7 @@ def writing_calls(source: str) -> Iterator[str]:
             yield name
 
 
+@pytest.mark.slow("parses the whole package")
 def test_nothing_goes_around_the_one_function() -> None:
     found = {
         path.relative_to(PACKAGE).as_posix(): calls

@@ -62,6 +62,7 @@ def is_safe(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant | ast.List) or joined or counted or text.startswith(SAFE)
 
 
+@pytest.mark.slow("parses the whole package")
 def test_nothing_is_printed_around_one_line() -> None:
     modules = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}
     sources = {file: path.read_text(encoding="utf-8") for file, path in modules.items()}

@@ -482,7 +482,7 @@ class Planted(nn.Module):
         return [leaf * (1.01 if is_recorded else 1.0) for leaf in leaves]
 
 
-@pytest.mark.slow("further models", unless=["mlp", "early_exit", "bert"])
+@pytest.mark.slow("further models", unless=["mlp", "early_exit"])
 @pytest.mark.parametrize(
     "name",
     [

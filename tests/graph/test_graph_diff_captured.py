@@ -124,6 +124,7 @@ def test_renamed_modules_are_paired_in_each_layer(sides: tuple[str, str]) -> Non
     assert len(found) <= 2, found  # only the first layer's input is certain
 
 
+@pytest.mark.slow("imports transformers, which takes seconds")
 def test_a_mask_of_all_layers_is_not_rewired_if_a_layer_is_added() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -165,6 +166,7 @@ LOST = {
 }
 
 
+@pytest.mark.slow("further edits", unless=["detach-aot", "weight-aot", "edit-dispatch"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 @pytest.mark.parametrize("lost", LOST)
 def test_heading_names_the_gradients_that_an_edit_loses(lost: str, via: str) -> None:

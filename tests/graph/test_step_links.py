@@ -130,6 +130,10 @@ EXCHANGES: dict[str, tuple[bool, Any, Any]] = {
 }
 
 
+CHOSEN = ["tensors of a closure", "a block in place of its sibling", "values of constants"]
+
+
+@pytest.mark.slow("further exchanges", unless=CHOSEN)
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_each_exchange_is_a_difference_live_and_stored(exchange: str) -> None:
     grad, *targets = EXCHANGES[exchange]

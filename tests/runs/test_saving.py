@@ -195,7 +195,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-@pytest.mark.slow("further edits", unless=["op"])
+@pytest.mark.slow("two runs each; test_run_diff.py compares saved runs")
 def test_edits_of_a_model(pytester: pytest.Pytester, suite: Run, name: str) -> None:
     changes, kinds, place = EDITS[name]
     save(suite, "base")

@@ -122,7 +122,7 @@ def _watched(ops: OpsRunAgain, run: Any, block: Any, *args: Any, **kwargs: Any) 
     return run(ops.watched(block), *args, **kwargs)
 
 
-@pytest.mark.slow("each model", unless=["bert-reentrant"])
+@pytest.mark.slow("models of transformers")
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not_reentrant"])
 @pytest.mark.parametrize("name", CHECKPOINTED)
 def test_recomputed_ops_of_transformers_gradient_checkpointing(name: str, reentrant: bool) -> None:
