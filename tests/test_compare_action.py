@@ -237,6 +237,7 @@ def test_comment_is_created_and_then_replaced(job: Job, github: GitHub) -> None:
     assert job.status == "0"
 
 
+@pytest.mark.slow("runs git and two suites")
 def test_the_checkout_is_afterwards_as_it_was(job: Job, github: GitHub) -> None:
     summary, _ = job.use()
     assert "**1 cause in 1 of 1 test**" in summary
@@ -398,6 +399,7 @@ def test_damaged_run_is_said_first(downloaded: Job) -> None:
     assert downloaded.status == "2"
 
 
+@pytest.mark.slow("a long difference")
 def test_long_difference_fits_into_a_comment(downloaded: Job, github: GitHub) -> None:
     for side in ("base", "head"):
         info = RunInfo(side, "2.13.0", complete=True)

@@ -390,7 +390,7 @@ class Swapped(nn.Module):
 VIAS_IN_TRAINING = ("aot", "dispatch", "inductor", "compiled_autograd", "dynamo")
 
 
-@pytest.mark.slow("inductor compiles C++", only=["inductor"])
+@pytest.mark.slow("further mechanisms", only=["inductor", "compiled_autograd", "via5"])
 @pytest.mark.parametrize("via", [*VIAS_IN_TRAINING, Export(strict=True), Export(strict=False)])
 def test_swapped_independent_statements_are_equal(via: Any) -> None:
     """The input requires grad. Its gradient is a sum in the order of the statements."""

@@ -47,6 +47,7 @@ def test_second_step_compiles_nothing(graph_capture):
     assert before[1:] == after[1:]
 
 
+@pytest.mark.slow("compiles two steps")
 def test_lazy_state_compiles_twice(graph_capture):
     step, updates = make("plain", "SGD", momentum=0.9)
     steady = graph_capture.steady(step, *CALLS, updates=updates)

@@ -78,6 +78,7 @@ def test_audit_of_odd_suites_reports_settings_and_calls(
     result.stdout.no_fnmatch_line("*specialize_float*")
 
 
+@pytest.mark.slow("three runs of pytest")
 def test_baseline_is_valid_with_and_without_isolation(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_odd=SUITE)
     isolated = ("-o", "torchgraph_audit_isolation=on")

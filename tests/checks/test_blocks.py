@@ -163,6 +163,7 @@ class Divided(nn.Module):
         return torch.relu(x) * 2
 
 
+@pytest.mark.slow("compiles each part")
 def test_a_block_that_a_break_divides_is_like_those_on_both_sides():
     net = nn.Sequential(*(Divided(noisy=number == 1) for number in range(4)))
     capture = tg.capture(net, numbers(2, 4).requires_grad_(), via="aot")
@@ -346,6 +347,7 @@ class InABranch(nn.Module):
         return torch.cond(x.sum() > 0, all_layers, torch.sin, (x,))
 
 
+@pytest.mark.slow("another mechanism", only=["aot-False"])
 @pytest.mark.parametrize(("via", "outside"), [("dynamo", True), ("aot", False)])
 def test_a_body_that_runs_several_blocks_is_refused(via, outside):
     model = InABranch()

@@ -349,7 +349,7 @@ MODULES = [
 NAMES = [*COMPOSITE, *IN_PLACE, *MISSPELLED, *BARE, *OPS, *FUNCTIONS, *MODULES]
 
 
-@pytest.mark.slow("looks up many names", unless=["aot-7"])
+@pytest.mark.slow("looks up many names")
 @pytest.mark.parametrize(
     ("level", "step"), [("aot", 7), *((level, 1) for level in (*LEVELS_OF_GRAPHS, "decomposed"))]
 )

@@ -129,7 +129,7 @@ def copied(how: str, partition: str) -> Counter[str]:
     return nodes.counts
 
 
-@pytest.mark.slow("another partitioner", only=["min_cut"])
+@pytest.mark.slow("compiles a second time; tests/subjects has a quick count")
 @pytest.mark.parametrize("via", ["aot", "min_cut"])
 def test_recomputed_ops_of_a_compiled_backward_equal_the_count(via: str) -> None:
     capture = captured("attention again", via)

@@ -88,7 +88,7 @@ class Mixed(nn.Module):
         return self.last(x)
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["none any more"])
+@pytest.mark.slow("compiles; test_graph_diff_costs.py has runs in text")
 @pytest.mark.parametrize(
     ("act", "more"),
     [(squared_exp, True), (torch.relu, False)],
@@ -139,7 +139,7 @@ class Regions(nn.Module):
         return x
 
 
-@pytest.mark.slow("via dispatch each case is in every run", unless=["an op of a body"])
+@pytest.mark.slow("via dispatch each case is in every run")
 @pytest.mark.parametrize(
     ("before", "after"),
     [

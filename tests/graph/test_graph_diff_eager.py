@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from graph.build import graph
 
 from pytest_torchgraph.graph import Graph, GraphBreak, diff_graphs
@@ -34,6 +35,7 @@ def test_added_eager_graph_has_the_line_of_its_graph_break() -> None:
     assert finding.to_text() == ("+ eager graph 'eager_1' added (2 ops), at model.py:31: print(x)")
 
 
+@pytest.mark.slow("many graphs")
 def test_many_edited_eager_graphs_are_paired_quickly() -> None:
     before = step(*[("sin", f"op{k}") for k in range(400)])
     after = step(*[("cos", f"op{k}") for k in range(401)])

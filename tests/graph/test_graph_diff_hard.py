@@ -150,6 +150,7 @@ def test_diff_of_unrelated_graphs_takes_bounded_work(words: tuple[str, ...]) -> 
     assert work < 5_000_000
 
 
+@pytest.mark.slow("large graphs")
 def test_graphs_without_a_common_op_are_removed_and_added_entirely() -> None:
     a, b = chain(800, 1, ("sin", "add")), chain(900, 2, ("cos", "mul"))
     found: list[GraphDiff] = []

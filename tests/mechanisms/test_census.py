@@ -114,6 +114,7 @@ def regions() -> tuple[Capture, Capture]:
     return capture(Layers(False), x), capture(Layers(True), x)
 
 
+@pytest.mark.slow("captures a region twice")
 def test_a_region_costs_what_the_model_without_it_costs(regions: tuple[Capture, Capture]) -> None:
     skip_before("2.13", "a body of the backward that is called once is not inlined and ends later")
     plain, shared = regions

@@ -168,6 +168,7 @@ def test_recomputed_random_ops_are_counted() -> None:
     assert capture(Attended(), x).flops == capture(Attended(), x, via="dispatch").flops > 0
 
 
+@pytest.mark.slow("dynamic shapes of several layers")
 def test_symbolic_sizes_of_checkpointed_layers_keep_their_numbers() -> None:
     captured = capture(Layers(), torch.ones(2, 8), via=Aot(dynamic=True))
     assert captured.backward.to_text().count("s0") > 0

@@ -306,6 +306,7 @@ def test_backward_op_has_the_line_of_its_forward() -> None:
     assert {n.source.code for n in relu if n.source} == {"x = x + torch.relu(block(x))"}
 
 
+@pytest.mark.slow("captures twice; test_repeatable.py compares bytes")
 def test_text_has_no_process_specific_numbers() -> None:
     for forward in FORWARDS:
         via = CompiledAutograd(forward=forward)  # type: ignore[arg-type]

@@ -135,6 +135,7 @@ def test_random_draws_are_those_of_the_same_state(via: str) -> None:
     captured.assert_matches_eager()
 
 
+@pytest.mark.slow("searches all stages", only=["dynamo"])
 @pytest.mark.parametrize("via", ["dynamo", "export", "fx"])
 def test_a_wrong_sign_in_the_forward_is_named(via: str) -> None:
     with pytest.raises(AssertionError, match=r"^output differs from the eager run") as caught:

@@ -301,6 +301,7 @@ def test_bodies_of_compiled_autograd_have_the_names_of_the_aot_backward() -> Non
         assert list(capture_.backward.subgraphs) == list(taken_over.subgraphs)
 
 
+@pytest.mark.slow("inductor lowers a body")
 def test_joint_graph_of_a_body_is_not_a_backward() -> None:
     captured("scan", "compiled_autograd").assert_graph_count(forward=1, backward=1)
 

@@ -51,6 +51,7 @@ def test_each_op_of_torch_has_a_row_in_the_table_and_on_the_page() -> None:
     assert first_cells == [*ROWS]
 
 
+@pytest.mark.slow("torch lowers it in a second", only=["flex_attention"])
 @pytest.mark.parametrize("name", ROWS)
 def test_graph_has_the_higher_order_op(name: str) -> None:
     graph = made(name)

@@ -162,6 +162,7 @@ def test_each_branch_of_a_condition_counts() -> None:
     assert [line.function for line in call.lines] == ["<lambda>"]
 
 
+@pytest.mark.slow("inductor generates code")
 def test_a_region_is_launched_for_each_call_of_it() -> None:
     captured = capture(Regions(), example(4, 8), via=WRITTEN)
     forward = [kernel for kernel in captured.kernels if kernel.graph == "forward"]

@@ -79,6 +79,7 @@ def test_assertion_for_one_capture_is_refused_on_ranks() -> None:
     assert not hasattr(ranks, "collectives")
 
 
+@pytest.mark.slow("imports DTensor")
 def test_groups_are_named_after_mesh_dimensions() -> None:
     """torch numbers the groups, and uses the default group for a mesh of one dimension."""
     for mesh in ({"tp": 4}, {"tp": 2, "dp": 2}, {"dp": 2, "pp": 2, "tp": 2}):

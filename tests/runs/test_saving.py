@@ -317,7 +317,7 @@ def test_third():
         ("exit", [], 1, False),
     ],
 )
-@pytest.mark.slow("further ends", unless=["fail-args1*", "crash-args2*"])
+@pytest.mark.slow("further ends", unless=["crash-args2*"])
 def test_a_run_that_ends_early(
     pytester: pytest.Pytester, run: Run, how: str, args: list[str], tests: int, complete: bool
 ) -> None:

@@ -60,6 +60,7 @@ def test_inline_error_has_its_position_in_the_text() -> None:
     assert failed.value.line == 5
 
 
+@pytest.mark.slow("starts workers")
 def test_inline_update_is_written_by_the_controller_once(
     pytester: pytest.Pytester, run: Run
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_gradient_that_becomes_a_tensor_is_named() -> None:
 # -- graph breaks in the forward -------------------------------------------------------------------
 
 
+@pytest.mark.slow("another watch", only=["False"])
 @pytest.mark.parametrize("is_watched", [False, True])
 @pytest.mark.usefixtures("unaudited", "switched_on")
 def test_backward_captured_before_the_watch_is_reported(is_watched: bool) -> None:

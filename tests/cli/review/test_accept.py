@@ -29,6 +29,7 @@ def test_accept_stores_the_bytes_of_an_update(
     assert output == "nothing to write: all chosen graphs are already stored\n"
 
 
+@pytest.mark.slow("several reviews")
 def test_cause_numbers_stay_after_an_accept(left: Left, run: Run) -> None:
     def numbers() -> dict[int, list[str]]:
         data = json.loads(run("review", left.directory, "--format=json", code=1))

@@ -138,6 +138,7 @@ def test_differences_detect_a_dropped_or_changed_field() -> None:
         assert differences(pair.live, mutated(graph)) != [], field
 
 
+@pytest.mark.slow("compiles bodies; statements of bodies are examples in text")
 def test_differences_enter_bodies() -> None:
     pair, graph = read_all(compiled(nested_cond(), "aot_eager"))[0]
     body = graph.subgraphs[0]

@@ -25,7 +25,6 @@ def captured(name: str) -> Capture:
         "a_checkpointed_block_with_a_break",
         "a_custom_op_on_both_sides",
         "a_disabled_autograd_function",
-        "a_forward_hook_that_breaks",
         "an_output_that_nothing_uses",
         "views_of_inputs_and_outputs",
     ],
