@@ -21,6 +21,8 @@ pytest_plugins = ["pytester"]
 # Before torch is imported, here and in the processes that tests start: the threads of several
 # processes wait for each other at each op. Two workers on two cores took up to twice the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Nor does Dynamo run the garbage collector after each of the many compilations.
+os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -114,6 +114,7 @@ def test_compiled_step_of_the_user_is_not_compiled_again(graph_capture):
     watch.assert_no_recompiles()
 
 
+@pytest.mark.slow("compiles two steps")
 def test_optimizer_that_is_not_named_is_restored(graph_capture):
     step, updates = make("plain")
     other = torch.optim.SGD(updates[0].parameters(), lr=0.1, momentum=0.9)

@@ -251,6 +251,7 @@ def test_import_imports_neither_pytest_nor_torch() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow("two runs of pytest")
 def test_assert_graph_in_a_loop_names_the_line_of_the_test(
     pytester: pytest.Pytester, run: Run
 ) -> None:

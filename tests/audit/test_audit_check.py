@@ -102,6 +102,7 @@ def test_recording_twice_gives_the_same_bytes(pytester: pytest.Pytester, suite: 
     ]
 
 
+@pytest.mark.slow("two runs of pytest")
 def test_audit_keeps_the_line_of_a_failing_test(pytester: pytest.Pytester, suite: Run) -> None:
     before = (pytester.path / FILE).read_bytes()
     result = suite("--torchgraph-audit=record")

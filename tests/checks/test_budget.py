@@ -95,6 +95,7 @@ def test_the_figures_of_a_failure_add_up_to_the_total() -> None:
     assert re.fullmatch("by [1-9] more ops?", saved[-1][1])
 
 
+@pytest.mark.slow("a model of many layers")
 def test_budget_failure_lists_layers_of_equal_cost_once() -> None:
     step = capture(Planted(), torch.ones(2, 64))
     with pytest.raises(AssertionError) as error:

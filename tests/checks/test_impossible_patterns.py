@@ -181,6 +181,7 @@ def test_a_module_of_torch_is_refused_via_dynamo(
         captures("dynamo").assert_no_ops(pattern)
 
 
+@pytest.mark.slow("looks up many names", only=["aot"])
 @pytest.mark.parametrize("via", [via for via in VIAS if via not in ("fx", "dynamo", "export")])
 def test_torch_functions_are_refused_below_autograd(
     captures: Callable[[str], Capture], via: str

@@ -36,6 +36,7 @@ def message(captured: Capture, **tolerance: Any) -> str:
     return str(failure.value)
 
 
+@pytest.mark.slow("several captures and searches")
 def test_rounding_is_named_with_a_tolerance_and_changes_no_state() -> None:
     torch.manual_seed(0)
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100

@@ -385,6 +385,7 @@ def test_one_known_shape_compares_all_shapes() -> None:
     assert diff(two, three)
 
 
+@pytest.mark.slow("compiles bodies")
 def test_shapes_in_a_body_are_compared_if_unknown_around_it() -> None:
     subject_capture = captured("choice", "aot")
     graph = subject_capture.forward

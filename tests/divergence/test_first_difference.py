@@ -291,6 +291,7 @@ def test_added_op_is_shown_with_its_constant() -> None:
     assert ", and eager has no op here.\n" in str(replace(first, rounding=0.0))
 
 
+@pytest.mark.slow("searches all stages")
 def test_exchanged_operands_are_other_operands() -> None:
     first = first_of(answer(Fault("gated", "aot", "swapped", swapped("aten.sub.Tensor"))))
     assert first.kind == "operand"
@@ -324,6 +325,7 @@ def test_another_parameter_is_another_operand() -> None:
     assert " agree with values of the eager run: " in str(first)
 
 
+@pytest.mark.slow("searches all stages")
 def test_other_constant_on_the_same_operands_is_a_formula() -> None:
     first = first_of(answer(Fault("gated", "aot", "constant", constant("aten.div.Tensor"))))
     assert first.kind == "formula"

@@ -68,6 +68,7 @@ def test_edit_is_one_cause_in_any_layers_of_any_files(
     assert cause.changes == diffs[0][1].findings[0].changes
 
 
+@pytest.mark.slow("a search; test_graph_diff_places.py has one in every run")
 @checked
 @given(LAYERS, SOME, SOME, st.data())
 def test_two_different_edits_of_one_model_are_two_causes(

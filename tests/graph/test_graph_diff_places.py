@@ -33,6 +33,7 @@ def numbers(finding: Finding) -> list[int]:
 # -- properties ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("a search; the next one is in every run")
 @checked
 @given(LAYERS, SOME, st.data())
 def test_edit_of_some_layers_is_one_finding_with_a_place_in_each(
@@ -230,6 +231,7 @@ def test_changes_are_neither_lost_nor_added(a: Graph, b: Graph) -> None:
     )
 
 
+@pytest.mark.slow("a search; the one before it is in every run")
 @checked
 @given(LAYERS, LAYERS, st.integers(1, 6), st.integers(1, 6), st.data())
 def test_changes_are_not_lost_with_added_and_removed_modules(

@@ -211,7 +211,7 @@ WRITES = {
 }
 
 
-@pytest.mark.slow("inductor generates code", only=["writes-inductor"])
+@pytest.mark.slow("further steps with breaks", unless=["views-dynamo"])
 @pytest.mark.parametrize(
     ("name", "via"), [*((name, "dynamo") for name in WRITES), ("writes", "inductor")]
 )
@@ -238,6 +238,7 @@ def test_an_input_without_a_gradient_is_a_difference() -> None:
     assert not equal_programs(parse_text(old.to_text()).graphs, new.program)
 
 
+@pytest.mark.slow("compiles a step with breaks", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_the_order_of_statements_gives_tangents_no_order(via: str) -> None:
     def target(x: Tensor, y: Tensor, order: str) -> tuple[Tensor, ...]:
@@ -340,6 +341,7 @@ def test_a_symbolic_size_of_a_backward_is_that_of_its_forward() -> None:
     assert sizes <= {node.name for node in forward.inputs}
 
 
+@pytest.mark.slow("compiles a step with breaks")
 def test_an_unknown_input_of_two_graphs_is_one_input_live_and_stored() -> None:
     class Hooked(nn.Module):
         def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:

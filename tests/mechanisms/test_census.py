@@ -203,6 +203,7 @@ def test_order_counts_each_call_of_a_region() -> None:
         capture(mixed, square(), backward=False).assert_order("aten.relu", "aten.sin")
 
 
+@pytest.mark.slow("torch lowers a loop")
 def test_a_loop_runs_its_body_after_itself() -> None:
     def mapped(x: Tensor) -> Tensor:
         return map_over(lambda row: row.sin().exp(), x)

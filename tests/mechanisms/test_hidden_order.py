@@ -229,6 +229,7 @@ def test_an_op_before_a_region_equals_an_op_after_it(graph_capture: GraphCapture
     assert graph_capture(before, x, via="dynamo") == graph_capture(after, x, via="dynamo")
 
 
+@pytest.mark.slow("compiles a vmap")
 def test_a_random_op_in_a_vmap_differs_from_one_before_it(graph_capture: GraphCapture) -> None:
     def inside(x: Tensor) -> Tensor:
         return torch.vmap(lambda row: row + torch.rand(4), randomness="different")(x)
@@ -243,6 +244,7 @@ def test_a_random_op_in_a_vmap_differs_from_one_before_it(graph_capture: GraphCa
     assert diff(captures[0], captures[2])
 
 
+@pytest.mark.slow("another mechanism", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_draws_from_one_generator_differ_from_draws_from_two(
     graph_capture: GraphCapture, via: Any

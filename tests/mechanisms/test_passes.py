@@ -60,6 +60,7 @@ def captured(passes: Any, grad: bool = False, **options: Any) -> Capture:
     return capture(model, x, via=Inductor(codegen=False, passes=passes, options=options or None))
 
 
+@pytest.mark.slow("inductor runs all passes of torch")
 def test_passes_of_torch_are_recorded_with_their_changes() -> None:
     result = captured(True, grad=True)
     names = [run.name for run in result.passes]

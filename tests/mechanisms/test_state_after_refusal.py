@@ -585,6 +585,7 @@ class _Written(nn.Module):
         return self.cache + self.buffer + out
 
 
+@pytest.mark.slow("another mechanism", only=["aot"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 def test_tensors_written_with_a_graph_have_none_afterwards(via: str) -> None:
     module, out = _Written(), torch.zeros(4)

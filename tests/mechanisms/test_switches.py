@@ -306,7 +306,7 @@ def test_eager_runs_and_ranks_restore_switches() -> None:
     assert (flags(model), account()) == (was, before)
 
 
-@pytest.mark.slow("compiles several models", only=["aot-fake"])
+@pytest.mark.slow("compiles several models", only=["aot-*"])
 @pytest.mark.parametrize("options", [{"fake": True}, {"device": "cpu"}], ids=["fake", "device"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_flags_of_copies_and_fakes_are_restored(via: str, options: dict[str, Any]) -> None:

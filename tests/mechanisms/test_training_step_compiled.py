@@ -12,10 +12,8 @@ from pytest_torchgraph import CaptureError
 
 from .test_training_step import COMPILED, Training, batch, cases, same
 
-QUICK = ["SGD-foreach-accumulation-model"]
 
-
-@pytest.mark.slow("every optimizer and option", unless=QUICK)
+@pytest.mark.slow("every optimizer and option")
 @pytest.mark.parametrize(("optimizer", "how", "kind", "compiled"), [*cases()], ids=str)
 def test_step_via_aot_computes_the_same_and_is_restored(
     graph_capture, optimizer, how, kind, compiled

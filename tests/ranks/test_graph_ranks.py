@@ -405,6 +405,7 @@ def redistributed(mesh: DeviceMesh, dim: int) -> Any:
     return target, (torch.ones(4, 4),)
 
 
+@pytest.mark.slow("another mechanism", only=["aot"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 def test_placements_of_returned_tensors_are_compared(via: str) -> None:
     def ranks(placement: Any) -> Ranks:

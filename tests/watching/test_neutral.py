@@ -559,7 +559,7 @@ def test_a_backend_may_call_compiled_code() -> None:
 
 
 @pytest.mark.slow("compiles several models")
-def test_users_logging_is_unaffected(caplog: pytest.LogCaptureFixture) -> None:
+def test_users_logging_is_unaffected() -> None:
     torch._logging.set_logs(graph_breaks=True, recompiles=True)
     try:
         for inside in (False, True):

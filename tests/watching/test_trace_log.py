@@ -143,6 +143,7 @@ def test_log_has_what_a_watch_has(case: str, tmp_path: Path) -> None:
     assert facts_of(logged) == facts_of(live)
 
 
+@pytest.mark.slow("captures a backward")
 def test_breaks_of_a_library_after_a_captured_backward_are_kept(tmp_path: Path) -> None:
     run = library_after_a_captured_backward
     live, logged = read_both(lambda: run("aot_eager"), tmp_path / "x.log")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pytest_torchgraph import Capture, capture
 
 NO_BACKWARD = ("under_no_grad",)
-SHORT = ("an_lstm_beside_a_block", "one_weight_on_both_sides")
+SHORT = ("one_weight_on_both_sides",)
 
 
 @torch.compiler.disable
