@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ..model import INPUT_OPS, Graph, Ref
+from .differing import have_same_result
 from .findings import SIDES, Change, Finding
 from .paths import abridged
 
@@ -82,11 +83,16 @@ def _gradients(backward: Graph) -> dict[str, str]:
     A compiled backward returns one for each input, an eager one only gradients, parameters first.
     """
     returned = _returned(backward)
-    inputs = backward.saver.inputs if backward.saver else ()
+    nodes = [backward.by_name.get(name) for name in returned]
     for roles in (INPUT_OPS, ("parameter",)):
-        names = [node.name for node in inputs if node.op in roles]
-        if len(returned) == len(names):
-            return dict(zip(names, returned, strict=True))
+        inputs = [n for n in (backward.saver.inputs if backward.saver else ()) if n.op in roles]
+        # As many values may be others: of an input in place of a frozen parameter, for example.
+        # A gradient has the dtype and the shape of its input.
+        if len(inputs) == len(nodes) and all(
+            node is None or have_same_result(node, of)
+            for node, of in zip(nodes, inputs, strict=True)
+        ):
+            return dict(zip([node.name for node in inputs], returned, strict=True))
     return {}
 
 
