@@ -415,6 +415,7 @@ def test_returned_input_that_came_is_a_difference_in_a_file(tmp_path: Path) -> N
     assert "output '2' is new: %x" in diff(stored, triple).heading()
 
 
+@pytest.mark.slow("compiles for a second")
 def test_older_file_of_a_model_that_returns_names_matches(tmp_path: Path) -> None:
     """Facts that the file lacks are not compared, also in the backward, which uses them."""
 

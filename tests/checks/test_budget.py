@@ -78,6 +78,7 @@ def test_exceeded_budget_names_the_modules(step: Capture) -> None:
         step.assert_budget(flops=(step.flops + 1, None))
 
 
+@pytest.mark.slow("compiles for a second")
 def test_the_figures_of_a_failure_add_up_to_the_total() -> None:
     nn = torch.nn
     acts = nn.Tanh, nn.Sigmoid, nn.ReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Softplus

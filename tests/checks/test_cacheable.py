@@ -141,6 +141,7 @@ def test_assert_cacheable_fails_with_each_bypass_and_passes_with_allow() -> None
         step.assert_cacheable(allow="autocast")
 
 
+@pytest.mark.slow("compiles for a second")
 def test_backward_without_op_is_never_saved() -> None:
     for via in ("aot", "dynamo", Inductor(codegen=False)):
         with pytest.raises(AssertionError, match="a graph without an op is never saved") as failed:

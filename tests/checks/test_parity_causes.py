@@ -427,6 +427,7 @@ def test_changed_value_is_named_although_rounding_remains(
     assert "Python state changed: `is_warm` was False, and is now True" in text
 
 
+@pytest.mark.slow("compiles for a second")
 def test_changed_value_is_not_named_if_another_difference_is_not_negligible() -> None:
     text = message_of_warm(("rounded", "scaled"), output=True, error=2e-2)
     assert "Python state changed" not in text, text

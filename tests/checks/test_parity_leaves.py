@@ -179,6 +179,7 @@ def test_parity_compares_the_tensors_inside_a_subclass() -> None:
     assert ".. " not in str(failure.value)
 
 
+@pytest.mark.slow("compiles for a second")
 def test_constants_of_a_returned_subclass_are_compared() -> None:
     def captured_with(compiled: float, eager: float = 2.0) -> Capture:
         def target(x: Tensor) -> Tensor:

@@ -450,6 +450,7 @@ def _branch(x: Tensor) -> Tensor:
     return torch.cond(x.sum() > 0, lambda y: y.sigmoid().sin(), lambda y: y.sin(), (x,)).sin()
 
 
+@pytest.mark.slow("compiles for a second")
 def test_recomputation_in_a_body_is_unknown(graph_capture: GraphCapture) -> None:
     # The backward of torch.cond recomputes the forward of a branch in its body.
     capture = graph_capture(_branch, torch.ones(4, requires_grad=True), via="aot")

@@ -192,6 +192,7 @@ def test_a_disabled_block_fails():
         seen.assert_compiled_once("layers.*", model=net, kinds=4)
 
 
+@pytest.mark.slow("compiles for a second")
 def test_layers_with_an_index_reach_the_recompile_limit():
     """vLLM #12410: a layer index is an int attribute, so each layer recompiles."""
     net = Counter().compile(Net(Indexed, count=10))

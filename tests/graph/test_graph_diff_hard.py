@@ -159,6 +159,7 @@ def test_graphs_without_a_common_op_are_removed_and_added_entirely() -> None:
     assert work < 1_000_000
 
 
+@pytest.mark.slow("a search for a second")
 def test_many_edits_of_an_adversarial_graph_stay_close_to_their_number() -> None:
     base = far(2000)
     edited, done = scattered(base, 40, seed=2, kinds=("insert", "exchange"))

@@ -120,6 +120,7 @@ def test_saved_bytes_count_a_value_that_only_the_second_graph_saves() -> None:
     assert captured.saved_bytes == 6 * 4 * 4
 
 
+@pytest.mark.slow("compiles for a second")
 def test_saved_bytes_of_a_capture_without_saved_values_are_an_error() -> None:
     x = torch.ones(2, 4)
     for via in ("fx", "dynamo", "export"):

@@ -108,6 +108,7 @@ def test_ops_of_the_line_and_other_backwards_follow_from_the_break(plain: Captur
     assert finding.cost.flops is not None
 
 
+@pytest.mark.slow("compiles for a second")
 def test_an_edit_beside_a_break_is_a_finding_of_its_own(plain: Capture) -> None:
     cut, edit = diff(plain, captured("tanh", "break", "")).findings
     assert cut.graph_break is not None

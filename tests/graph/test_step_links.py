@@ -224,6 +224,7 @@ def test_the_order_of_writes_in_several_graphs_is_compared(name: str, via: str) 
     assert not equal_programs(again, new.program)
 
 
+@pytest.mark.slow("compiles for a second")
 def test_writes_in_one_graph_and_in_several_have_one_order() -> None:
     sides = (capture(writes(1.0, 0.0, divided=d), X, Y, via="dynamo") for d in (False, True))
     assert {finding.of_cut for finding in diff(*sides).findings} == {"added"}
@@ -376,6 +377,7 @@ def test_renamed_inputs_of_several_graphs_are_equal() -> None:
     assert capture(inputs, X, Y) == capture(renamed, X, Y)
 
 
+@pytest.mark.slow("compiles for a second")
 def test_text_has_the_order_of_inputs_only_if_graphs_take_them_in_another() -> None:
     assert "  inputs " not in capture(inputs, X, Y).to_text()
     text = capture(other_inputs, X, Y).to_text()
@@ -402,6 +404,7 @@ def test_blocks_that_share_a_graph_cost_what_they_cost_in_eager() -> None:
     compiled.assert_pattern("aten.sin -> aten.addmm")
 
 
+@pytest.mark.slow("compiles for a second")
 def test_ops_of_a_shared_graph_are_in_each_of_its_modules() -> None:
     compiled = capture(Net(0, 1, 2), X.clone().requires_grad_(), Y)
     for module in ("layers.0.fc", "layers.2.fc"):

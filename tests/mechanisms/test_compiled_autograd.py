@@ -105,6 +105,7 @@ def test_forward_graphs_via_compiled_autograd_equal_aot(target: Any, dynamic: bo
 # -- hooks -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles for a second")
 def test_ops_of_backward_hooks_of_modules_are_nodes() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     x = example(2, 4, grad=True)
@@ -301,6 +302,7 @@ def test_every_op_knows_the_module_that_its_forward_ran_in() -> None:
     assert {node.op.rpartition(".")[2] for node in without} <= glue
 
 
+@pytest.mark.slow("compiles for a second")
 def test_backward_op_has_the_line_of_its_forward() -> None:
     relu = of_mlp("aot").backward.find("aten.threshold_backward")
     assert {n.source.code for n in relu if n.source} == {"x = x + torch.relu(block(x))"}

@@ -83,6 +83,7 @@ def test_backward_via_export_is_refused() -> None:
         capture(mlp(), example(4, 8), via="export", backward=True)
 
 
+@pytest.mark.slow("compiles for a second")
 def test_the_joint_graph_holds_both_halves() -> None:
     captured = capture(mlp(), example(4, 8))
     joint = captured.joint

@@ -140,6 +140,7 @@ def test_passes_that_come_last_are_in_the_graph() -> None:
     capture(indexed, example(3, 4), via=WRITTEN).assert_op_counts({"aten.index_put_": 1})
 
 
+@pytest.mark.slow("compiles for a second")
 def test_inductor_bodies_are_not_separate_graphs() -> None:
     captured = capture(branches, example(3, 4), via=WRITTEN)
     captured.assert_graph_count(forward=1, backward=0)

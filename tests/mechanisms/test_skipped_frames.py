@@ -147,6 +147,7 @@ def test_ops_after_a_break_without_a_resume_are_recorded(
     assert cause.line == line(function, text)
 
 
+@pytest.mark.slow("compiles for a second")
 @pytest.mark.filterwarnings(r"ignore:::torch")
 def test_frame_remainder_that_only_calls_others_is_complete() -> None:
     def calling(x: Tensor) -> Tensor:

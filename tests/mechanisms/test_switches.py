@@ -230,6 +230,7 @@ def test_switches_are_restored(via: str, flip: str) -> None:
     assert account() != before  # the flip changes what the account reads
 
 
+@pytest.mark.slow("compiles for a second")
 def test_validation_of_distributions_is_as_without_a_capture() -> None:
     for via in ("aot", "dynamo", "dispatch"):
         TorchPatcher.patch.cache_clear()  # as in a new process

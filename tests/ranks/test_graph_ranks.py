@@ -364,6 +364,7 @@ def test_custom_op_with_a_group_argument(via: str) -> None:
         rank_capture.assert_collectives({})
 
 
+@pytest.mark.slow("compiles for a second")
 def test_graph_of_a_rank_converts_to_fx() -> None:
     """Without the meshes that torch passes through the graph."""
     (rank_capture,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="aot")

@@ -143,6 +143,7 @@ def tensor_parallel_inside(mesh: DeviceMesh) -> tuple[Any, ...]:
     return nn.Sequential(model), args
 
 
+@pytest.mark.slow("compiles for a second")
 def test_collective_of_a_backward_hook_is_recorded() -> None:
     build = with_hooks("register_post_accumulate_grad_hook")
     for via in ("compiled_autograd", "aot", "dispatch"):

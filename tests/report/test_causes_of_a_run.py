@@ -65,6 +65,7 @@ def test_unreadable_stored_graph_leaves_the_causes_and_the_page_of_others(
     assert "test_b.py::test_net[1]" in page
 
 
+@pytest.mark.slow("runs pytest for a second")
 def test_missing_snapshot_is_not_a_cause(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_a=TESTS)
     result = run()
@@ -253,6 +254,7 @@ def test_section_with_another_form_is_printed_in_full(pytester: pytest.Pytester,
     assert [name[:15] for name in printed] == ["net[abs abs exp", "net[abs exp abs"]
 
 
+@pytest.mark.slow("runs pytest for a second")
 def test_section_with_a_cause_of_its_own_is_printed_in_full(
     pytester: pytest.Pytester, run: Run
 ) -> None:

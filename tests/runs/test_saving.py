@@ -343,6 +343,7 @@ def test_a_file_that_cannot_be_collected_is_missing(pytester: pytest.Pytester, r
     assert not read_run(pytester.path / "run").info.complete
 
 
+@pytest.mark.slow("runs pytest for a second")
 def test_the_last_attempt_of_a_repeated_test_counts(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
@@ -479,6 +480,7 @@ def test_packages_that_a_test_adds_to_the_path_are_no_other_versions(
     assert "odd" not in versions
 
 
+@pytest.mark.slow("runs pytest for a second")
 def test_an_audit_may_run_beside(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=BAD)
     result = save(run, "run", "--torchgraph-audit=show")

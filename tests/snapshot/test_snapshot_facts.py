@@ -95,6 +95,7 @@ def test_net(graph_snapshot):
 """
 
 
+@pytest.mark.slow("runs pytest for a second")
 def test_update_adds_facts_to_an_older_file_once(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     run("--torchgraph-update").assert_outcomes(passed=1)

@@ -301,6 +301,7 @@ if {gpu}:
 """
 
 
+@pytest.mark.slow("runs pytest for a second")
 def test_prune_keeps_and_reports_graphs_of_an_absent_device(
     pytester: pytest.Pytester, run: Run
 ) -> None:

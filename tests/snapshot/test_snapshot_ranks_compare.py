@@ -51,6 +51,7 @@ def test_ranks_equal_their_stored_text_at_each_detail(numbers: list[int], detail
     assert sorted(rank for ranks, _ in own.classes(detail) for rank in ranks) == [*range(8)]
 
 
+@pytest.mark.slow("a search for a second")
 @checked
 @given(EIGHT, EIGHT, st.sampled_from(DETAILS))
 def test_ranks_differ_if_they_differ_separately(

@@ -167,6 +167,7 @@ def test_full(graph_snapshot):
 """
 
 
+@pytest.mark.slow("runs pytest for a second")
 def test_update_lists_files_with_new_names_as_renamed(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=RENAMED)
     run("--torchgraph-update").assert_outcomes(passed=3)

@@ -25,6 +25,7 @@ def test_stack(graph_capture):
 """
 
 
+@pytest.mark.slow("runs pytest for a second")
 def test_break_stack_in_a_directory_named_like_a_runner(
     pytester: pytest.Pytester, run: Run
 ) -> None:

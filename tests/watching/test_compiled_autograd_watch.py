@@ -143,6 +143,7 @@ def test_backward_captured_before_the_watch_is_reported(is_watched: bool) -> Non
         seen.assert_single_backward_graph()
 
 
+@pytest.mark.slow("compiles for a second")
 def test_three_forward_graphs_have_three_backwards_or_one() -> None:
     forward = torch.compile(three_parts, backend="aot_eager")
     with watch() as plain:

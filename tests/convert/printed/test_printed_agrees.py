@@ -149,6 +149,7 @@ def test_differences_enter_bodies() -> None:
 # -- details of particular subjects ----------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles for a second")
 def test_printed_saved_values_are_separate_from_outputs() -> None:
     skip_before("2.10", "torch does not log post-grad graphs")
     seen = compiled(several_outputs(), post_grad)

@@ -137,6 +137,7 @@ def test_truncated_text_is_an_error() -> None:
             parse_printed("\n".join(whole[:end]), level="dynamo", kind="forward")
 
 
+@pytest.mark.slow("a search for a second")
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 6), st.text(max_size=4))
 @example(WHOLE.index("2,"), 0, "\N{SUPERSCRIPT FOUR}")  # str.isdigit() is true, but int() fails
