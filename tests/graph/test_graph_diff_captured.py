@@ -155,6 +155,10 @@ class Scores(torch.nn.Module):
             key = key.detach()
         if self.lost == "edit":
             key = key.detach() * 2
+        if self.lost.endswith("dropout"):
+            key = torch.nn.functional.dropout(key, 0.5)
+        if self.lost == "detach after a dropout":
+            key = key.detach()
         return self.query(x) * key
 
 
@@ -178,3 +182,10 @@ def test_heading_names_the_gradients_that_an_edit_loses(lost: str, via: str) -> 
     assert found.findings[0].to_json()["what"].rstrip(")").endswith("removed")
     (back,) = diff(*sides[::-1]).findings
     assert back.gradients == (found.findings[0].gradients[0].replace("removed", "added"),)
+
+
+def test_mask_that_the_backward_no_longer_reads_is_no_edit() -> None:
+    """A mask is one of two results of a dropout. Without a gradient, its projection is gone."""
+    x = torch.ones(6, 6)
+    sides = [capture(Scores(lost), x, via="aot") for lost in ("dropout", "detach after a dropout")]
+    assert diff(*sides).heading() == "1 edit: gradients of key.weight, key.bias removed"

@@ -63,8 +63,11 @@ def _texts(item: dict[str, Any]) -> str:
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw pictures with pygraphviz in this process instead of a new one, even if `dot` exists."""
-    pytest.importorskip("pygraphviz")
+    """Draw pictures with pygraphviz in this process instead of a new one, even if `dot` exists.
+
+    An ImportError: the wheel needs glib from the system.
+    """
+    pytest.importorskip("pygraphviz", exc_type=ImportError)
     command = "pytest_torchgraph.render._pygraphviz"
 
     def run(arguments: list[str], *_: object) -> str:
@@ -79,7 +82,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def laid_out(capfd: pytest.CaptureFixture[str]) -> Callable[[graphviz.Digraph], dict[str, Any]]:
     """Lay a drawing out, and return Graphviz's JSON."""
-    pygraphviz = pytest.importorskip("pygraphviz")
+    pygraphviz = pytest.importorskip("pygraphviz", exc_type=ImportError)
 
     def laid_out(digraph: graphviz.Digraph) -> dict[str, Any]:
         layout = pygraphviz.AGraph(string=digraph.source, encoding="UTF-8")

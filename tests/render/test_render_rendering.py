@@ -125,7 +125,7 @@ def test_dot_is_preferred_over_pygraphviz(tmp_path, digraph):
 @pytest.mark.slow("each case starts a process", unless=["svg"])
 @pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_pygraphviz_draws_where_dot_is_missing(tmp_path, digraph, no_dot, suffix):
-    pytest.importorskip("pygraphviz")
+    pytest.importorskip("pygraphviz", exc_type=ImportError)
 
     drawing = draw(digraph, tmp_path / f"g.{suffix}", timeout=120)
 
@@ -171,7 +171,7 @@ BROKEN = {
 @posix
 @pytest.mark.parametrize("how", ["crashes", "prints garbage", "writes half"])
 def test_broken_renderer_falls_back_to_the_next_one(tmp_path, digraph, fake_dot, how):
-    pytest.importorskip("pygraphviz")
+    pytest.importorskip("pygraphviz", exc_type=ImportError)
     fake_dot(BROKEN[how][0])
 
     drawing = draw(digraph, tmp_path / "g.svg", timeout=120)

@@ -33,6 +33,7 @@ from ..cost import (
 from ..equality import reachable, runs_differ
 from ..higher_order import SAVING_STATE, executed
 from ..model import Graph, Node, Ref, is_projection
+from ..module_paths import common_path
 from .correspondence import Correspondence
 from .findings import MODEL, Change, Finding, Recomputations, nodes_of_changes, ops_of
 from .gradients import SAVED_DIFFER
@@ -176,8 +177,12 @@ def name_checkpoints(
         own = [n for n in nodes if n.by in ("checkpoint", "") and n.module not in known]
         lines = {f" at {n.source.checkpoint}" for n in own if n.source and n.source.checkpoint}
         if own:
-            # Of each node the innermost layer, its module, or the model itself.
-            paths = abridged((*instances_of(n.module), n.module or MODEL)[0] for n in own)
+            # Of each layer, the module of all that is recomputed, the same one in all layers: an op
+            # that nothing needs is not recomputed, which may be so in one layer alone.
+            layers = [(*instances_of(n.module), n.module.partition(".")[0])[0] for n in own]
+            inner = (n.module[len(layer) :] for n, layer in zip(own, layers, strict=True))
+            inside = common_path(inner)
+            paths = abridged(f"{layer}{inside}" or MODEL for layer in layers)
             by = f" (checkpoint{', '.join(sorted(lines))})" if own[0].by else ""
             parts.append(f"{words} in {paths}{by}")
     if not parts:

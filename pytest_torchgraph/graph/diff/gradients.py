@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..model import INPUT_OPS, Graph, Ref
 from .differing import have_same_result
-from .findings import SIDES, Change, Finding
+from .findings import SIDES, Change, Finding, ops_of
 from .paths import abridged
 
 SAVED_DIFFER = "different values are saved for the backward"
@@ -48,7 +48,11 @@ def attach_gradients(findings: Sequence[Finding]) -> list[Finding]:
             for kind, lost in of_finding.items()
             if lost
         )
-        if lines and SAVED_DIFFER in finding.summary:
+        has_no_op = SAVED_DIFFER in finding.summary
+        if lines and not finding.summary:
+            # If the backward does not read the mask of a dropout, the projection is gone.
+            has_no_op = not ops_of(finding.changes)
+        if lines and has_no_op:
             finding = replace(finding, summary="; ".join(lines))
         found.append(replace(finding, gradients=lines))
     return found
