@@ -48,7 +48,7 @@ CACHED = SUITE.format(step="x @ x", choose="x @ x @ x")
 REFUSED = SUITE.format(step="opaque(x)", choose="torch.cond(left, square, plain, (x,))")
 
 
-@pytest.mark.slow("four runs of pytest")
+@pytest.mark.slow("five runs of pytest")
 def test_two_new_bypasses_are_two_causes_and_fail_the_check(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +62,10 @@ def test_two_new_bypasses_are_two_causes_and_fail_the_check(
         "*4 tests*cache bypass, so compiled in every process: test_it.py:8 in step*opaque*",
         "*3 tests*cache bypass, so compiled in every process: test_it.py:11 in choose*cond*",
     ]
+    shown = pytester.runpytest("--torchgraph-audit=show")
+    assert shown.ret == 0
+    for line in lines:
+        assert len(_matching(shown, line)) == 1
     checked = pytester.runpytest("--torchgraph-audit=check", "-v")
     assert checked.ret == 1
     for line in lines:

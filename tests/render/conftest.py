@@ -65,7 +65,7 @@ def _texts(item: dict[str, Any]) -> str:
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw pictures with pygraphviz in this process instead of a new one, even if `dot` exists.
 
-    An ImportError: the wheel needs glib from the system.
+    Tests are skipped if the wheel does not find the libraries of the system that it needs.
     """
     pytest.importorskip("pygraphviz", exc_type=ImportError)
     command = "pytest_torchgraph.render._pygraphviz"

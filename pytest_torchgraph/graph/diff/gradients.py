@@ -6,12 +6,13 @@ values are saved, and ops of the backward are missing. What the user notices is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..model import INPUT_OPS, Graph, Ref
+from ..equality import inputs_of_gradients
+from ..model import Graph, Ref
 from .differing import have_same_result
-from .findings import SIDES, Change, Finding, ops_of
+from .findings import SIDES, Change, ChangeKind, Finding, ops_of
 from .paths import abridged
 
 SAVED_DIFFER = "different values are saved for the backward"
@@ -23,6 +24,28 @@ def attach_gradients(findings: Sequence[Finding]) -> list[Finding]:
 
     A finding without an edited op gets a summary of them.
     """
+    names = _names_by_finding(findings)
+    return [_with_gradients(*pair) for pair in zip(findings, names, strict=True)]
+
+
+def _with_gradients(finding: Finding, names: Mapping[ChangeKind, Sequence[str]]) -> Finding:
+    """Return a finding with the gradients of these inputs, if there are any."""
+    lines = tuple(
+        f"{'gradient' if len(inputs) == 1 else 'gradients'} of {abridged(inputs)} {kind}"
+        for kind, inputs in names.items()
+        if inputs
+    )
+    if not lines:
+        return finding
+    summary = finding.summary
+    # Changes may be no ops: if a backward does not read a dropout's mask, its projection is gone.
+    if SAVED_DIFFER in summary or not (summary or ops_of(finding.changes)):
+        summary = "; ".join(lines)
+    return replace(finding, summary=summary, gradients=lines)
+
+
+def _names_by_finding(findings: Sequence[Finding]) -> list[dict[ChangeKind, list[str]]]:
+    """Return for each finding the inputs whose gradient it removes, and those of added ones."""
     # The changes of all findings in each pair of backwards, with the numbers of the findings.
     pairs: dict[tuple[int, ...], list[tuple[int, Change]]] = {}
     for number, finding in enumerate(findings):
@@ -31,7 +54,7 @@ def attach_gradients(findings: Sequence[Finding]) -> list[Finding]:
                 if change.within and change.within[0].kind == "backward":
                     key = tuple(map(id, change.within))
                     pairs.setdefault(key, []).append((number, change))
-    names: list[dict[str, list[str]]] = [{kind: [] for kind in SIDES} for _ in findings]
+    names: list[dict[ChangeKind, list[str]]] = [{kind: [] for kind in SIDES} for _ in findings]
     for changes in pairs.values():
         graphs = changes[0][1].within
         returning = [number for number, change in changes if change.node.kind == "output"]
@@ -41,21 +64,7 @@ def attach_gradients(findings: Sequence[Finding]) -> list[Finding]:
                 # A gradient that is still computed is lost by the return.
                 for number in [owners[value]] if value in owners else returning[:1]:
                     names[number][kind].append(name)
-    found = []
-    for finding, of_finding in zip(findings, names, strict=True):
-        lines = tuple(
-            f"{'gradient' if len(lost) == 1 else 'gradients'} of {abridged(lost)} {kind}"
-            for kind, lost in of_finding.items()
-            if lost
-        )
-        has_no_op = SAVED_DIFFER in finding.summary
-        if lines and not finding.summary:
-            # If the backward does not read the mask of a dropout, the projection is gone.
-            has_no_op = not ops_of(finding.changes)
-        if lines and has_no_op:
-            finding = replace(finding, summary="; ".join(lines))
-        found.append(replace(finding, gradients=lines))
-    return found
+    return names
 
 
 def _lost(first: Graph, second: Graph, gone: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -82,22 +91,17 @@ def _lost(first: Graph, second: Graph, gone: Collection[str]) -> Iterator[tuple[
 
 
 def _gradients(backward: Graph) -> dict[str, str]:
-    """Return the name of the gradient of each input of the forward, "" without one; {} if unknown.
-
-    A compiled backward returns one for each input, an eager one only gradients, parameters first.
-    """
+    """Return the name of the gradient of each input, "" without one; {} if unknown."""
     returned = _returned(backward)
-    nodes = [backward.by_name.get(name) for name in returned]
-    for roles in (INPUT_OPS, ("parameter",)):
-        inputs = [n for n in (backward.saver.inputs if backward.saver else ()) if n.op in roles]
+    inputs = inputs_of_gradients(returned, backward.saver.inputs if backward.saver else ())
+    names: dict[str, str] = {}
+    for node, name in zip(inputs, returned, strict=False):
         # As many values may be others: of an input in place of a frozen parameter, for example.
         # A gradient has the dtype and the shape of its input.
-        if len(inputs) == len(nodes) and all(
-            node is None or have_same_result(node, of)
-            for node, of in zip(nodes, inputs, strict=True)
-        ):
-            return dict(zip([node.name for node in inputs], returned, strict=True))
-    return {}
+        if name and not have_same_result(backward.by_name[name], node):
+            return {}
+        names[node.name] = name
+    return names
 
 
 def _returned(backward: Graph) -> list[str]:

@@ -437,8 +437,9 @@ def edit_name(finding: Finding) -> str:
     """Return an edit without its place: `aten.gelu -> aten.relu`, `aten.clone added`."""
     if finding.summary:
         return finding.summary
-    within = [graph for change in finding.changes for graph in change.within]
-    if finding.gradients and all(graph.kind == "backward" for graph in within):
+    graphs = [graph for change in finding.changes for graph in change.within[:1]]
+    # Ops of a backward alone are no edit of the user's. The gradient is.
+    if finding.gradients and graphs and all(graph.kind == "backward" for graph in graphs):
         return "; ".join(finding.gradients)
     change, rest = finding.changes[0], ops_of(finding.changes[1:])
     before, after = change.before, change.after

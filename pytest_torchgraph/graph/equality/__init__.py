@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .canonical_form import ALIAS_OP, aliases_of, canonical, canonical_graph, canonical_op
     from .equal import EquivalenceClasses, isomorphic, pairing, renamed_values, strict
     from .numbered_graph import NumberedGraph, reachable
-    from .shared_facts import as_captured, drop_unshared_facts
+    from .shared_facts import as_captured, drop_unshared_facts, inputs_of_gradients
     from .steps import equal_programs, runs_differ, with_cuts
 else:
     __getattr__ = front_door(
@@ -31,7 +31,7 @@ else:
             "canonical_form": "ALIAS_OP aliases_of canonical canonical_graph canonical_op",
             "equal": "EquivalenceClasses isomorphic pairing renamed_values strict",
             "numbered_graph": "NumberedGraph reachable",
-            "shared_facts": "as_captured drop_unshared_facts",
+            "shared_facts": "as_captured drop_unshared_facts inputs_of_gradients",
             "steps": "equal_programs runs_differ with_cuts",
         },
     )

@@ -96,15 +96,29 @@ def _with_gradients_in_order(
     """
     *others, output = nodes
     gradients = output.args[0]
-    # A compiled backward returns a gradient, or `None`, for each input of the forward. An eager one
-    # returns only gradients, parameters first.
-    for roles in (INPUT_OPS, ("parameter",)):
-        old, new = ([node.name for node in side if node.op in roles] for side in (before, after))
-        if isinstance(gradients, tuple) and len(gradients) == len(old):
-            by_name = dict(zip(old, gradients, strict=True))
-            output = replace(output, args=(tuple([by_name[name] for name in new]),))
-            break
+    inputs = inputs_of_gradients(gradients, before) if isinstance(gradients, tuple) else ()
+    if inputs:
+        by_name = dict(zip([node.name for node in inputs], gradients, strict=True))
+        ordered = tuple(by_name[node.name] for node in after if node.name in by_name)
+        output = replace(output, args=(ordered,))
     return (*others, output)
+
+
+def inputs_of_gradients(returned: Sequence[object], inputs: Sequence[Node]) -> Sequence[Node]:
+    """Return the inputs of a forward whose gradients its backward returns, in order; () if unknown.
+
+    A compiled backward returns a gradient, or `None`, for each input. An eager one returns only
+    gradients, parameters first, so these are known if there is one for each parameter.
+
+    Args:
+        returned: what the backward returns.
+        inputs: the inputs of the forward.
+    """
+    for roles in (INPUT_OPS, ("parameter",)):
+        found = [node for node in inputs if node.op in roles]
+        if len(found) == len(returned):
+            return found
+    return ()
 
 
 def _known_constants(graph: Graph) -> list[bool]:
