@@ -263,10 +263,11 @@ def inlined(graphs: Sequence[Graph]) -> InlinedStep | None:
     taken = () if backward is None else (node.name for node in backward.inputs.values())
     saved = dict.fromkeys([*forward.saved, *taken])
     saver = replace(forward.graph, saved=tuple(Ref(n) for n in saved if n in forward.graph.by_name))
-    if backward is None:
-        return InlinedStep((saver, *of_update), tuple(forward.boundaries), origins)
-    graphs = in_order((saver, replace(backward.graph, saver=saver), *of_update))
-    return InlinedStep(graphs, tuple(forward.boundaries), origins | backward.origins)
+    of_backward = () if backward is None else (replace(backward.graph, saver=saver),)
+    graphs = in_order((saver, *of_backward, *of_update))
+    if backward is not None:
+        origins |= backward.origins
+    return InlinedStep(graphs, tuple(forward.boundaries), origins)
 
 
 def count_nodes(graph: Graph) -> int:
@@ -284,15 +285,19 @@ SUM_OP = "aten.add.Tensor"
 
 
 def in_order(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """Return a forward and its backward, whose inputs have the order of the forward.
+    """Return a forward and its backward, in which inputs and saved values have the forward's order.
 
     The update of a training step comes last.
     """
     updates = [graph for graph in graphs if graph.kind == "update"]
     graphs = [graph for graph in graphs if graph.kind != "update"]
-    if len(graphs) < 2:
-        return (*graphs, *updates)
-    forward, backward = sorted(graphs, key=lambda graph: graph.kind == "backward")
+    forward, *backwards = sorted(graphs, key=lambda graph: graph.kind == "backward")
+    # The last run of a divided step computes a part of the results, so all of them have paths.
+    if forward.output == tuple((str(n), Ref(v.name)) for n, v in enumerate(forward.outputs)):
+        forward = replace(forward, output=())
+    if not backwards:
+        return (forward, *updates)
+    [backward] = backwards
     place = {node.name: number for number, node in enumerate(forward.nodes)}
     # As in every converted backward, the inputs of the step come before saved values and tangents.
     roles = {"saved": 1, "tangent": 2}
@@ -300,6 +305,9 @@ def in_order(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
         backward.inputs, key=lambda node: (roles.get(node.op, 0), place.get(node.name, -1))
     )
     others = [node for node in backward.nodes if node.kind != "placeholder"]
+    # The runs of a divided step save their values run by run.
+    saved = sorted(forward.saved, key=lambda ref: place[ref.name])
+    forward = replace(forward, saved=tuple(saved))
     return forward, replace(backward, nodes=(*inputs, *others), saver=forward), *updates
 
 

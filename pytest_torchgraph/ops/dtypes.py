@@ -35,6 +35,9 @@ ABBREVIATIONS = {
 DTYPE_NAMES = {short: name for name, short in ABBREVIATIONS.items()}
 """torch's dtype names, by abbreviation."""
 
+CASTS = ("aten._to_copy", "prims.convert_element_type")
+"""Beginnings of the names of ops that cast."""
+
 _BITS = re.compile(r"[a-z](\d+)")
 
 

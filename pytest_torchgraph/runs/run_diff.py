@@ -28,14 +28,13 @@ from ..graph.events import GraphBreak
 from ..graph.model import Source
 from ..graph.program import Program
 from ..graph.text import Header
+from ..ops.dtypes import CASTS
 from ..words import counted, grouped, listed
 from .run_texts import RunCause, RunCauseKind, RunDiff
 from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, read_run
 
 _NUMBER_AND_CLASS = re.compile(r"\[\d+\]| of .*")
 """Parts of the label of a fixture that a rename, or a further parameter, changes."""
-_CASTS = "aten._to_copy", "prims.convert_element_type"
-"""Beginnings of the names of ops that cast."""
 REMEDY = "runs code that another test compiled: set torchgraph_save_run_isolation = on"
 NOTHING = "compiled and captured nothing in both runs"
 
@@ -448,7 +447,7 @@ class _Comparison:
         if event.deltas:
             text += f" (graphs of {counted(len(event.deltas), 'test')} not compared)"
         # Casts first: an edit beside the break, such as another dtype, shows only here.
-        changed = sorted(set().union(*event.deltas), key=lambda op: (not op.startswith(_CASTS), op))
+        changed = sorted(set().union(*event.deltas), key=lambda op: (not op.startswith(CASTS), op))
         ops = tuple(f"{op} {_signed([delta[op] for delta in event.deltas])}" for op in changed)
         finding = event.finding
         if finding is not None:

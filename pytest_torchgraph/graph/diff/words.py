@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
-from ...ops.dtypes import DTYPE_NAMES
+from ...ops.dtypes import CASTS, DTYPE_NAMES
 from ...words import amount, counted, format_ranks, grouped, listed
 from ..census import describe_python_calls
 from ..cost import Cost
-from ..model import Arg, Atom, Node
+from ..model import Arg, Atom, Node, TensorMeta
 from ..module_paths import common_path
 from ..text import format_arg, format_name, format_node, format_op, format_result
-from .findings import MODEL, SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
+from .findings import MODEL, SIDES, SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
 from .paths import abridged, holds, instances_of, path_of
 from .rules import CONNECTED, VERBS, Reason
 
@@ -449,25 +449,73 @@ def edit_name(finding: Finding) -> str:
     )
     # The primary node became another op; ops were replaced without a match; or several nodes have
     # the kind of change of the primary node.
+    notes: list[str] = []
     if before is not None and after is not None and before.op != after.op:
         first = f"{node_name(before)} -> {node_name(after)}"
-        others = rest
+        others, notes = rest, _parameter_notes(finding)
     elif added and removed:
         first = f"{_list_ops(removed)} -> {_list_ops(added)}"
         others = [other for other in rest if other.kind not in ("added", "removed")]
+        notes = _parameter_notes(finding)
     else:
         same = [other for other in (change, *rest) if other.kind == change.kind]
         values, shown = _changed_values(same)
         nodes = [other.node for other in shown]
-        names = _list_ops(nodes)
+        names = _list_ops(nodes, with_dtype=not values)
         if not values and len({*map(node_name, nodes)}) > 1:
             names = f"{node_name(change.node)} and {counted(len(nodes) - 1, 'more op')}"
         first = f"{values} of {names}" if values else f"{names} {change.kind}"
         named = {*map(id, shown)}
         others = [other for other in rest if id(other) not in named]
-    notes = [f"and {count_changes(others)}"] if others else []
+        if added + removed == [change.node]:
+            notes = _operand_notes(finding)
+    if others:
+        notes.insert(0, f"and {count_changes(others)}")
     notes += finding.gradients  # which may matter more than the op
     return f"{first} ({', '.join(notes)})" if notes else first
+
+
+def _parameter_notes(finding: Finding) -> list[str]:
+    """Return the parameters that only one side has, in words, of ops that others replace.
+
+    A layer without its bias is `aten.addmm -> aten.mm`.
+    """
+    notes = []
+    for side, kind in enumerate(SIDES):
+        names: dict[str, None] = {}
+        for change in (change for place in finding.places for change in place.changes):
+            node = (change.before, change.after)[side]
+            if node is not None and node.is_call and change.within:
+                own, other = change.within[side], change.within[not side]
+                names |= dict.fromkeys(
+                    name
+                    for name in node.refs
+                    if own.by_name[name].op == "parameter" and name not in other.by_name
+                )
+        if names:
+            notes.append(f"{abridged(names)} {kind}")
+    return notes if len(notes) < 2 else []  # a module with another name has all of them twice
+
+
+def _operand_notes(finding: Finding) -> list[str]:
+    """Return from which inner modules an added or removed op takes values, if another is equal.
+
+    A layer has two residual sums. One follows `attn`, the other one `mlp`.
+    """
+    inner: set[tuple[str, ...]] = set()
+    for place in finding.places:
+        change = place.changes[0]
+        node, start = change.node, f"{place.module}." if place.module else ""
+        if not node.is_call or not change.within:
+            return []
+        graph = change.within[change.kind == "added"]
+        same = [x for x in graph.nodes if (x.op, x.module) == (node.op, node.module)]
+        paths = [graph.by_name[name].module for name in node.refs]
+        names = (path[len(start) :].partition(".")[0] for path in paths if path.startswith(start))
+        inner.add(tuple(dict.fromkeys(filter(None, names))) if len(same) > 1 else ())
+    # In another place it may follow others.
+    [modules, *others] = inner
+    return [f"after {listed(modules, MAX_NAMED)}"] if modules and not others else []
 
 
 def _changed_values(changes: Sequence[Change]) -> tuple[str, Sequence[Change]]:
@@ -535,12 +583,25 @@ def _pair_arguments(change: Change) -> Iterator[tuple[str, str, str]]:
         yield name, format_arg(old.get(name, DEFAULT)), format_arg(new.get(name, DEFAULT))
 
 
-def _list_ops(nodes: Sequence[Node]) -> str:
-    """Return the ops of nodes, such as `aten.mul and 2 aten.add`; of many ops, the number."""
-    names = Counter(map(node_name, nodes))
+def _list_ops(nodes: Sequence[Node], *, with_dtype: bool = True) -> str:
+    """Return the ops of nodes, such as `aten.mul and 2 aten.add`; of many ops, the number.
+
+    Args:
+        nodes: the nodes.
+        with_dtype: True to say to which dtype an op casts.
+    """
+    texts = (node_name(node) + (_cast_text(node) if with_dtype else "") for node in nodes)
+    names = Counter(texts)
     if len(names) > MAX_NAMED_OPS:
         return counted(len(nodes), "op")
     return " and ".join(name if n == 1 else f"{n:,} {name}" for name, n in names.items())
+
+
+def _cast_text(node: Node) -> str:
+    """Return ` to bf16` of an op that casts; "" of any other."""
+    if node.op.startswith(CASTS) and isinstance(node.result, TensorMeta):
+        return f" to {node.result.dtype}"
+    return ""
 
 
 def node_name(node: Node) -> str:
@@ -558,11 +619,20 @@ def _count_edits(edits: Sequence[Finding]) -> str:
     head = counted(len(edits), "edit")
     if count > len(edits):
         head += f" in {count:,} places"
-    head += f": {listed(dict.fromkeys(map(edit_name, edits)), MAX_NAMED)}"
+    head += f": {listed(dict.fromkeys(map(_name_in_heading, edits)), MAX_NAMED)}"
     location = common_path(place.module for edit in edits for place in edit.places)
     if len(edits) == 1:
         location = "" if edits[0].summary else places_text(edits[0])
     return head + (f" in {location}" if location not in ("", TOP) else "") + _origin_text(edits)
+
+
+def _name_in_heading(edit: Finding) -> str:
+    """Return the name of an edit. That of a graph break has its modules after the function."""
+    name, cut = edit_name(edit), edit.graph_break
+    if cut is None or not any(place.module for place in edit.places):
+        return name
+    function = f" in {cut.function}"
+    return name.replace(function, f"{function} of {places_text(edit)}", 1)
 
 
 def _origin_text(edits: Iterable[Finding]) -> str:

@@ -300,7 +300,18 @@ class LinksReader:
             self.reader.fail(f"{graph.name!r} has no input %{name}, or it is given twice", start)
         given.add(name)
         self.reader.expect(" = ")
-        links[name] = self._read_source()
+        source = self._read_source()
+        # Files of earlier versions name the first of equal views of one value, which are equal.
+        if not self._is_equal_view(source, links.get(name)):
+            links[name] = source
+
+    def _is_equal_view(self, source: Link, own: Link | None) -> bool:
+        """Return True if the link of a file is to an op equal to that of the default link."""
+        if own is None or own.call == OUTSIDE or own.call != source.call:
+            return False
+        nodes = self.order.graphs[own.call].by_name
+        one, other = nodes[own.name], nodes[source.name]
+        return one.is_call and (one.op, one.args, one.kwargs) == (other.op, other.args, other.kwargs)
 
     def _read_result(self) -> None:
         start = self.reader.pos

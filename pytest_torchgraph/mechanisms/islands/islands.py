@@ -463,10 +463,11 @@ class _Builder:
                 for own in call.graph.inputs:
                     # An op of the forward with this name computed the input. The recorder may not
                     # know: a tensor that autograd saved shows only the input that it is a view of,
-                    # and a size shows nothing.
+                    # a size shows nothing, and of equal views of one value, such as the operands
+                    # of three projections, the recorder knows the first.
                     node, known = saver.by_name.get(own.name), inputs.get(own.name)
-                    is_outside = known is None or known.call == OUTSIDE
-                    if forward is not None and node is not None and node.is_call and is_outside:
+                    is_open = known is None or known.call in (OUTSIDE, forward)
+                    if forward is not None and node is not None and node.is_call and is_open:
                         inputs[own.name] = Link(forward, own.name)
             of_last = results if last[phases[number]] == number else {}
             module = "" if event.backward else self.recorder.paths[max(event.path_number, 0)]
