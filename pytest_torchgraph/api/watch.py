@@ -226,10 +226,12 @@ def steady(
 
 def arguments_of(call: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and keyword arguments of a call; see `steady` for its notation."""
+    if isinstance(call, list):  # a batch, as a loader gives it
+        call = tuple(call)
     if not isinstance(call, tuple):
         raise TypeError(
-            f"call {number} must be a tuple of arguments, not {type(call).__name__}: write (x,) "
-            "for one argument, or ((x,), {'mask': mask})"
+            f"call {number} must be a tuple or a list of arguments, not {type(call).__name__}: "
+            "write (x,) for one argument, or ((x,), {'mask': mask})"
         )
     if len(call) == 2 and isinstance(call[0], tuple) and isinstance(call[1], dict):
         return call[0], call[1]

@@ -104,7 +104,7 @@ def _runs(options: argparse.Namespace) -> int:
     elif options.format == "markdown":
         print(difference.to_markdown())
     else:
-        text = difference.to_text(None if options.all else LISTED)
+        text = difference.to_text(None if options.all else LISTED, why=options.why)
         print("\n".join(filter(None, (*difference.notes, difference.heading(), text))))
     return difference.exit_status
 

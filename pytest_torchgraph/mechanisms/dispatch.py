@@ -543,7 +543,8 @@ def _with_output(graph: Graph, leaves: Sequence[Leaf], names: Sequence[tuple[str
 
 _REFUSED = (
     "torch.compile compiled {}, and a dispatch mode does not record the ops of compiled code. "
-    "Capture the eager function, or use via='aot'"
+    "Capture the eager function, or use via='aot'. For a training step that calls compiled code, "
+    "name what it changes: updates=(model, optimizer)"
 )
 
 

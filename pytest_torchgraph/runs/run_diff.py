@@ -452,7 +452,8 @@ class _Comparison:
         finding = event.finding
         if finding is not None:
             finding = replace(finding, files=tests)
-        return RunCause(event.kind, text, event.source, tests, finding, ops)
+        hides = bool(event.left_out or event.deltas)
+        return RunCause(event.kind, text, event.source, tests, finding, ops, hides)
 
 
 def _fixtures(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ MOST_CHARACTERS = 64_000
 """Maximum length of the Markdown: a comment on GitHub has 65,536 characters, some of the action."""
 _TESTS = 5
 """Maximum number of tests to name, unless all are asked for."""
+_HIDDEN = "graphs that are not compared may differ too: mend the causes above, and save a run again"
 _FILES = 10
 """Maximum number of files of tests to list."""
 
@@ -49,6 +50,7 @@ class RunCause:
         finding: the finding of an edit or a graph break; `None` for other kinds.
         ops: of a graph break, the ops that any of its tests gained or lost, with how many, casts
             first: the graphs of these tests are not compared.
+        hides: True if graphs are not compared because of it.
     """
 
     kind: RunCauseKind
@@ -57,6 +59,7 @@ class RunCause:
     tests: tuple[str, ...]
     finding: Finding | None = field(default=None, repr=False)
     ops: tuple[str, ...] = ()
+    hides: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,7 +106,9 @@ class RunDiff:
         tests = counted(len(self.compared), "test")
         if self.causes:
             touched = len({test for cause in self.causes for test in cause.tests})
-            return f"{counted(len(self.causes), 'cause')} in {touched:,} of {tests}"
+            text = f"{counted(len(self.causes), 'cause')} in {touched:,} of {tests}"
+            hides = any(cause.hides for cause in self.causes)
+            return f"{text}, which may hide others" if hides else text
         if not self.compared:
             return (
                 "nothing was compared: no test that passed in both runs compiled or captured "
@@ -111,17 +116,20 @@ class RunDiff:
             )
         return f"no difference in {tests}"
 
-    def to_text(self, limit: int | None = 10) -> str:
+    def to_text(self, limit: int | None = 10, *, why: bool = False) -> str:
         """Return the difference as text, without its notes and heading.
 
         Args:
             limit: maximum number of causes to list; `None` for all.
+            why: True to list the reasons of each edit; see `Finding.to_text`.
         """
         tests = None if limit is None else _TESTS
         lines: list[str] = []
         for cause in self.causes[:limit]:
-            lines += _cause_lines(cause, limit)
+            lines += _cause_lines(cause, limit, why)
         lines += _rest(self, limit)
+        if any(cause.hides for cause in self.causes):
+            lines.append(_HIDDEN)
         for title, names in _lists(self):
             lines.append(f"{title}: {listed(names, tests)}")
         return "\n".join(map(one_line, lines))
@@ -193,20 +201,22 @@ def _rest(diff: RunDiff, limit: int | None) -> list[str]:
     return [f"... and {more} in {counted(len(tests), 'test')}"] if rest else []
 
 
-def _cause_lines(cause: RunCause, limit: int | None) -> Iterator[str]:
+def _cause_lines(cause: RunCause, limit: int | None, why: bool) -> Iterator[str]:
     """Yield the lines of a cause for a terminal."""
     finding = cause.finding
     # An edit without a finding is a number of captures that only one run has.
     if cause.kind == "edit" and finding is not None:
-        yield from finding_lines([finding], "test", limit)
+        yield from finding_lines([finding], "test", limit, why=why)
         return
     most = None if limit is None else _TESTS
-    yield f"! {_with_ops(cause, most)}  ({counted(len(cause.tests), 'test')})"
+    yield f"! {cause.text}  ({counted(len(cause.tests), 'test')})"
     if finding is None and cause.source is not None:
         yield f"    {source_text(cause.source)}"
     if finding is not None and finding.graph_break is not None:
         reason = finding.graph_break.reason.splitlines()
         yield from (f"    {line}" for line in first_lines(reason, 3))
+    if cause.ops:
+        yield f"    ops: {listed(cause.ops, most)}"
     yield f"    in {list_some(cause.tests, most)}"
 
 

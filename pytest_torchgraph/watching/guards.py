@@ -379,7 +379,8 @@ def _find_remedy(
     text, check, name = observation.text, observation.check, observation.name
     values = check.was, check.now
     size = _SIZE.match(text.check)
-    if fix is not None:
+    # A float is no size: the learning rate of a compiled optimizer is below.
+    if fix is not None and not all(map(_FLOAT.fullmatch, values)):
         subject = f"dim {size[1]} of {name}" if size else name
         when = "" if str(fix.id) == text.compile_id else f" (in compilation {fix.id})"
         return (

@@ -71,7 +71,7 @@ def test_steady_of_uncompiled_code_fails() -> None:
     [
         ((), r"needs at least two calls \(a warm-up and a call to watch\), but got 0"),
         (((1,),), r"needs at least two calls \(a warm-up and a call to watch\), but got 1"),
-        (((1,), torch.ones(2)), "call 1 must be a tuple of arguments, not Tensor"),
+        (((1,), torch.ones(2)), "call 1 must be a tuple or a list of arguments, not Tensor"),
     ],
 )
 def test_steady_with_invalid_calls_is_an_error(calls: tuple[object, ...], message: str) -> None:

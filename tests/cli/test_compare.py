@@ -38,7 +38,7 @@ def directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_compare_prints_each_cause_once(directories: Path, run: Run) -> None:
     assert run("diff", "old", "new", code=1).splitlines() == [
         "2 of 2 files differ by 1 cause",
-        "~ aten.relu -> aten.tanh in fc  (2 places, 2 files)",
+        "~ aten.relu -> aten.tanh in fc  (2 files)",
         "    before  %fc/relu = aten.relu.default(%x) : f32[2, 4]",
         "    after   %fc/tanh = aten.tanh.default(%x) : f32[2, 4]",
         "    in a.tgraph, sub/b.tgraph",

@@ -45,7 +45,9 @@ def test_edit_of_a_captured_model_is_one_finding(line: str) -> None:
 
 def test_diff_text_has_module_source_line_before_after_and_consequences() -> None:
     lines = str(edited("down(act(up(norm(x)))) - x").difference()).splitlines()
-    assert lines[0].startswith("1 edit: aten.sub.Tensor rewired in blocks.1 (Written, ")
+    assert lines[0].startswith(
+        "1 edit: operands of aten.sub.Tensor exchanged in blocks.1 (Written, "
+    )
     assert re.fullmatch(
         r"> rewired in blocks\.1 \[forward\]  \S*\.py:2: return down\(act\(up\(norm\(x\)\)\)\) - x",
         lines[1],

@@ -323,7 +323,7 @@ def test_cause_text_names_all_modules_and_counts_the_lines() -> None:
     ]
     (cause,) = causes_of(diffs)
     assert [*finding_lines([cause], "test")] == [
-        "~ aten.gelu -> aten.relu in layers.{0, 1}.act  (2 places, 2 tests)",
+        "~ aten.gelu -> aten.relu in layers.{0, 1}.act  (2 tests)",
         "    nets/blocks.py:7: x = act(x) and 1 more",
         "    before  %layers.0.act/act = aten.gelu.default(%h) : f32[2, 3]",
         "    after   %layers.0.act/act = aten.relu.default(%h) : f32[2, 3]",

@@ -189,8 +189,11 @@ def test_a_break_lists_the_ops_that_any_of_its_tests_gained_or_lost(
     ):
         main(["diff", str(base), str(head), *options])
         out = capsys.readouterr().out
-        assert f"(graphs of 3 tests not compared); ops: {casts}, " in out
+        assert f"ops: {casts}, " in out
         assert last in out
+        assert out.lstrip("*").startswith("1 cause in 3 of 3 tests, which may hide others")
+        hidden = "graphs that are not compared may differ too: mend the causes above"
+        assert (hidden in out) == (options != ["--format=markdown"])
 
 
 def test_a_break_says_that_graphs_with_the_same_ops_are_not_compared(save: Save) -> None:
@@ -199,8 +202,10 @@ def test_a_break_says_that_graphs_with_the_same_ops_are_not_compared(save: Save)
     [cause] = diff(base, head).causes
     assert cause.text.endswith("(graphs of 1 test not compared)")
     head = save("same", {"a": replace(PASSED, breaks=(CUT,))}, {"a": "relu sin"})
-    [cause] = diff(base, head).causes
+    found = diff(base, head)
+    [cause] = found.causes
     assert "not compared" not in cause.text
+    assert found.heading() == "1 cause in 1 of 1 test"
 
 
 @pytest.mark.parametrize(

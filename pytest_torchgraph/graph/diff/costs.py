@@ -275,26 +275,29 @@ class _LazyCosts:
 def _attribute_recomputations(
     findings: Sequence[Finding], before: Sequence[Graph], after: Sequence[Graph]
 ) -> list[Recomputations]:
-    """Return the changed recomputations of each finding, by the ops that it changes.
+    """Return the changed recomputations of each finding, by the recomputed ops that it changes.
 
-    An op that no finding contains goes to the first finding. For example, an op may stay in the
+    An op that no finding recomputes goes to the findings that have it otherwise, and one that no
+    finding contains to the first finding. For example, an op may stay in the
     backward but no longer be a recomputation.
     """
     changed = changed_recomputation(with_savers(before), with_savers(after))
-    by_finding: list[Recomputations] = []
+    if not (changed and findings):
+        return [()] * len(findings)
+    reruns = {node.name for graphs in (before, after) for node in recomputed_nodes(graphs)}
+    own: list[set[str]] = []  # the ops that each finding recomputes
+    other: list[set[str]] = []  # and its other ops
     for finding in findings:
-        places = finding.places if changed else ()
-        ops = {
-            executed(node).op
-            for place in places
-            for node in nodes_of_changes((*place.changes, *place.consequences))
-        }
-        by_finding.append(tuple((op, *counts) for op, counts in changed.items() if op in ops))
-    unattributed = changed.keys() - {op for entries in by_finding for op, _, _ in entries}
-    if unattributed and by_finding:
-        by_finding[0] += tuple(
-            (op, *counts) for op, counts in changed.items() if op in unattributed
-        )
+        changes = (c for place in finding.places for c in (*place.changes, *place.consequences))
+        nodes = nodes_of_changes(changes)
+        own.append({executed(node).op for node in nodes if node.name in reruns})
+        other.append({executed(node).op for node in nodes})
+    by_finding: list[Recomputations] = [()] * len(findings)
+    for op, counts in changed.items():
+        owners = [n for n, ops in enumerate(own) if op in ops]
+        owners = owners or [n for n, ops in enumerate(other) if op in ops] or [0]
+        for number in owners:
+            by_finding[number] += ((op, *counts),)
     return by_finding
 
 

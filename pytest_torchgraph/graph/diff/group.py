@@ -66,17 +66,21 @@ def group_changes(
     changes = NodeChanges(match_graphs(a, b, names))
     changes.compare_nodes()
     _join_neighbours(changes)
+    _join_lines(changes)
     _join_copies(changes)
     derived = _DerivedNodes(changes).join_all()
     # After all other nodes: the output also counts as changed if no other node differs.
     if a.nodes and b.nodes:
         changes.compare_outputs()
     _join_calls(changes, derived)
-    groups = _absorb_followers(changes)
+    groups, followers = _separate_followers(changes)
     for group in groups:
         group.sort(key=lambda part: _sort_key(changes, derived, part))
     groups.sort(key=lambda group: min(map(changes.position_of, group)))
     groups, follows = _separate_moves(changes, groups)
+    for group, cause in followers:
+        edits = zip(groups, follows, strict=True)
+        next(others for parts, others in edits if cause in (*parts, *others)).extend(group)
     _attach_renamed(changes, groups, follows)
     return changes, groups, follows
 
@@ -104,6 +108,30 @@ def _join_neighbours(changes: NodeChanges) -> None:
                 # A changed node has two sides: the constants are compared once, in the new graph.
                 elif side and kind == "changed" and _are_quantizers(changes, key, operand):
                     changes.join(QUANTIZER, key, operand)
+
+
+def _join_lines(changes: NodeChanges) -> None:
+    """Join an added or removed op and a replaced op of one line of code that it reads across an op.
+
+    This concerns graphs that torch printed, in which calls and columns are unknown; otherwise see
+    `_join_calls`. A compiler may have made several ops of one call, such as an activation, and
+    another activation may have one of these ops as well.
+    """
+    for key, change in list(changes.by_key.items()):
+        source = changes.node_of(key).source
+        if source is None or source.call or source.columns or change.kind == "rewired":
+            continue
+        for side, number in change.sides:
+            flat = changes.m.flats[side]
+            for kept in flat.operands[number]:
+                if changes.kind_of(changes.key_of(side, kept)) or flat.nodes[kept].source != source:
+                    continue
+                for operand in _value_operands(changes, side, kept):
+                    kinds = {change.kind, changes.kind_of(operand)}
+                    # Two changed ops may be those of two layers.
+                    is_edit = kinds <= {"changed", *SIDES} and kinds != {"changed"}
+                    if is_edit and changes.node_of(operand).source == source:
+                        changes.join(READS, key, operand)
 
 
 def _value_operands(changes: NodeChanges, side: int, number: int) -> Iterator[NodeKey]:
@@ -322,8 +350,10 @@ class _DerivedNodes:
 # -- what follows from an edit ---------------------------------------------------------------------
 
 
-def _absorb_followers(changes: NodeChanges) -> Groups:
-    """Return the changes of each edit, with each group that only follows in the nearest edit.
+def _separate_followers(
+    changes: NodeChanges,
+) -> tuple[Groups, list[tuple[list[NodeChange], NodeChange]]]:
+    """Separate the groups that only follow from an edit, the nearest one, from the edits.
 
     The joins of these groups are added to `changes`. Such groups consist of these parts:
 
@@ -331,6 +361,9 @@ def _absorb_followers(changes: NodeChanges) -> Groups:
     - nodes that are computed only to be saved: a `detach` by autograd, or a node for which the
       partitioner changed its choice between saving and recomputing;
     - assertions of torch.export on a value before a cast.
+
+    Returns:
+        The groups that are edits, and each of the others with a part of its edit.
     """
     saved_only = [_saved_only_nodes(flat) for flat in changes.m.flats]
 
@@ -350,17 +383,18 @@ def _absorb_followers(changes: NodeChanges) -> Groups:
     edits = {key: group for key, group in groups.items() if not all(map(follows, group))}
     # If nothing else differs, these parts are the edit.
     if not edits:
-        return [*groups.values()]
+        return [*groups.values()], []
     positions = sorted((changes.position_of(group[0]), key) for key, group in edits.items())
+    followers = []
     for key, group in groups.items():
         if key not in edits:
             position = changes.position_of(group[0])
             k = bisect_left(positions, (position, key))
             near = positions[max(0, k - 1) : k + 1]  # the edits before and after it
             _, nearest = min(near, key=lambda entry: abs(entry[0] - position))
-            edits[nearest].extend(group)
+            followers.append((group, edits[nearest][0]))
             changes.joins.append(Join(SIDE_EFFECT, key, nearest))
-    return [*edits.values()]
+    return [*edits.values()], followers
 
 
 def _saved_only_nodes(flat: NumberedGraph) -> set[int]:

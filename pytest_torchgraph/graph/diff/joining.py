@@ -287,7 +287,7 @@ def finding_lines(
     for finding in findings[:limit]:
         data = finding.to_json()
         yield finding_heading(finding, noun)
-        if data["sources"]:
+        if data["sources"] and not _line_in_heading(data):
             yield f"    {list_some(data['sources'], None if limit is None else 1)}"
         # Without a limit, the forms have none, either.
         yield from (f"    {line}" for line in form_lines(data, limit and MAX_FORMS))
@@ -335,13 +335,26 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
 
 
 def finding_heading(finding: Finding, noun: str = "file") -> str:
-    """Return one line: `~ aten.gelu -> aten.relu in h.{0 … 11}.act (480 places, 40 files)`."""
+    """Return one line: `~ aten.gelu -> aten.relu in h.{0 … 11}.act  (480 places, 40 files)`.
+
+    If no module is known, as in graphs that torch printed, the line has the user's line of code.
+    """
     data = finding.to_json()
     forms = f", {len(data['forms'])} forms" if "forms" in data else ""
-    size = f"{counted(data['places'], 'place')}, {counted(len(finding.files), noun)}"
+    size = counted(len(finding.files), noun)
+    if data["places"] != len(finding.files):  # one place in each of them otherwise
+        size = f"{counted(data['places'], 'place')}, {size}"
     location = f" in {data['where']}" if data["where"] else ""
+    if line := _line_in_heading(data):
+        location = f" at {line}"
     ranks = f", {format_ranks(finding.ranks)}" if finding.ranks else ""
     return f"{data['sign']} {data['what']}{location}  ({size}{ranks}{forms})"
+
+
+def _line_in_heading(data: Mapping[str, Any]) -> str:
+    """Return the user's line of a finding in no known module, if there is one; "" otherwise."""
+    sources = data["sources"]
+    return sources[0] if len(sources) == 1 and not data["where"] else ""
 
 
 def list_some(items: Sequence[str], limit: int | None) -> str:

@@ -97,7 +97,8 @@ RULES = (
         "joins",
         "An added or removed op reads the result of an op that was added, removed or changed. Not "
         "if that op only took the place of another one, and the reader is in another module. Nor "
-        "if they are in two modules of one list, and one module is one-sided or the op is equal.",
+        "if they are in two modules of one list, and one module is one-sided or the op is equal. "
+        "In graphs that torch printed, the ops of one line are also joined across a kept op.",
         "reads",
     ),
     Rule(
@@ -132,7 +133,7 @@ RULES = (
     ),
     Rule(
         SIDE_EFFECT,
-        "joins",
+        "follows",
         "A node is computed only to be saved, selects a result, or asserts a dtype. It belongs to "
         "the nearest edit.",
         "is nearest to",

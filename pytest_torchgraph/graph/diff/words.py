@@ -465,6 +465,8 @@ def edit_name(finding: Finding) -> str:
         if not values and len({*map(node_name, nodes)}) > 1:
             names = f"{node_name(change.node)} and {counted(len(nodes) - 1, 'more op')}"
         first = f"{values} of {names}" if values else f"{names} {change.kind}"
+        if change.kind == "rewired" and all(map(_takes_the_same, same)):
+            first = f"operands of {names} exchanged"
         named = {*map(id, shown)}
         others = [other for other in rest if id(other) not in named]
         if added + removed == [change.node]:
@@ -473,6 +475,15 @@ def edit_name(finding: Finding) -> str:
         notes.insert(0, f"and {count_changes(others)}")
     notes += finding.gradients  # which may matter more than the op
     return f"{first} ({', '.join(notes)})" if notes else first
+
+
+def _takes_the_same(change: Change) -> bool:
+    """Return True if a node takes the same values as before, in another order."""
+    before, after, names = change.before, change.after, dict(change.renamed)
+    if before is None or after is None:
+        return False
+    taken = [names.get(name, name) for name in before.refs]
+    return taken != [*after.refs] and sorted(taken) == sorted(after.refs)
 
 
 def _parameter_notes(finding: Finding) -> list[str]:

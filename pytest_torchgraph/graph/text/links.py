@@ -311,7 +311,11 @@ class LinksReader:
             return False
         nodes = self.order.graphs[own.call].by_name
         one, other = nodes[own.name], nodes[source.name]
-        return one.is_call and (one.op, one.args, one.kwargs) == (other.op, other.args, other.kwargs)
+        return one.is_call and (one.op, one.args, one.kwargs) == (
+            other.op,
+            other.args,
+            other.kwargs,
+        )
 
     def _read_result(self) -> None:
         start = self.reader.pos

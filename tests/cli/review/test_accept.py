@@ -45,7 +45,7 @@ def test_cause_numbers_stay_after_an_accept(left: Left, run: Run) -> None:
     assert listed.startswith(
         "3 causes in 5 stored graphs; 12 other graphs already accepted\n  1  ~ aten.g"
     )
-    assert "(2 places, 2 files)\n" in listed.splitlines(keepends=True)[1]
+    assert "(2 files)\n" in listed.splitlines(keepends=True)[1]
     assert "11 of 13 files already accepted; 2 files also have cause 2" in listed
     assert "test_net[0].tgraph" not in listed
     run("review", "--accept", str(left.directory), code=0)
@@ -87,8 +87,8 @@ def test_causes_are_listed_with_their_numbers(left: Left, run: Run) -> None:
     ]
     assert heads[2:] == [
         "  3  ! 2 op counts differ; forward: aten.gelu.default 1 -> 0; forward: aten.relu.default "
-        "0 -> 1  (1 place, 1 file)",
-        "  4  ! no graph is stored for this comparison yet  (1 place, 1 file)",
+        "0 -> 1  (1 file)",
+        "  4  ! no graph is stored for this comparison yet  (1 file)",
     ]
     assert f"review --accept {left.directory} --cause=N" in listed
     table = run("review", "--format=markdown", left.directory, code=1)
