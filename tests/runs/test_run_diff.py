@@ -122,6 +122,59 @@ def test_two_edits_of_one_line_in_a_graph_are_two_causes(tmp_path: Path) -> None
     ]
 
 
+SILU = "neg %x, exp %neg, add %exp 1, div %x %add"
+"""An activation as a compiler decomposes it: op and operands, the result named like the op."""
+GELU = "mul %x 0.7, erf %mul, add %erf 1, half %x 0.5, times %half %add"
+
+
+def decomposed(ops: str, lines: tuple[int, ...]) -> Program:
+    """Return a graph of these ops, all on one line of code, or on the line of each."""
+    body, last = ["  %x = input : f32[2, 4]"], ""
+    for text in ops.split(", "):
+        last, *operands = text.split()
+        body.append(f"  %{last} = aten.{last}({', '.join(operands)}) : f32[2, 4]")
+    text = "\n".join(["torchgraph 1", "", "forward @ aot {", *body, f"  return %{last}", "}", ""])
+    graph, numbers = Graph.from_text(text), itertools.cycle(lines)
+    nodes = [
+        replace(node, source=Source("model.py", next(numbers), "self.act(x)", "forward"))
+        if node.is_call
+        else node
+        for node in graph.nodes
+    ]
+    return Program(Header("aot", "2.13.0"), (replace(graph, nodes=tuple(nodes)),))
+
+
+@pytest.mark.parametrize(("lines", "count"), [((7,), 1), (tuple(range(7, 12)), 2)])
+def test_ops_that_a_compiler_made_of_one_line_are_one_cause(
+    tmp_path: Path, lines: tuple[int, ...], count: int
+) -> None:
+    """Both activations have an `add`, so that two edits are left around it."""
+    sides = []
+    for name, ops in (("base", SILU), ("head", GELU)):
+        saved = Saved(tmp_path / name)
+        key = saved.writer.write_graphs(decomposed(ops, lines))
+        saved.writer.write_record("a", replace(PASSED, graphs=key))
+        saved.writer.write_info(saved.writer.info)
+        sides.append(tmp_path / name)
+    found = diff(*sides)
+    assert len(found.causes) == count
+    # Without a known module, the heading of a cause has its line.
+    assert "at model.py:7: self.act(x)  (1 test)" in found.to_text()
+
+
+def test_reasons_of_causes_are_listed_on_demand(
+    save: Save, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = save("base", {"a": PASSED}, {"a": "relu sin"})
+    head = save("head", {"a": PASSED}, {"a": "relu cos exp sin"})
+    main(["diff", str(base), str(head)])
+    assert "why " not in capsys.readouterr().out
+    main(["diff", str(base), str(head), "--why"])
+    assert "    why     reads the result: + %layers.2/exp reads + %layers.1/cos" in (
+        capsys.readouterr().out
+    )
+
+
 def test_the_same_run_has_no_difference(save: Save, capsys: pytest.CaptureFixture[str]) -> None:
     base = save("base", {"a": PASSED, "b": SavedRecord("passed")}, {"a": "relu"})
     head = save("head", {"b": SavedRecord("passed"), "a": PASSED}, {"a": "relu"})

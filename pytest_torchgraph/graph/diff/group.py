@@ -127,10 +127,12 @@ def _join_lines(changes: NodeChanges) -> None:
                 if changes.kind_of(changes.key_of(side, kept)) or flat.nodes[kept].source != source:
                     continue
                 for operand in _value_operands(changes, side, kept):
+                    other = changes.node_of(operand)
                     kinds = {change.kind, changes.kind_of(operand)}
-                    # Two changed ops may be those of two layers.
-                    is_edit = kinds <= {"changed", *SIDES} and kinds != {"changed"}
-                    if is_edit and changes.node_of(operand).source == source:
+                    is_edit = kinds <= {"changed", *SIDES}
+                    # Two layers run the same line. Each has a changed op, or the same added op.
+                    is_of_layers = kinds == {"changed"} or other.op == changes.node_of(key).op
+                    if is_edit and not is_of_layers and other.source == source:
                         changes.join(READS, key, operand)
 
 

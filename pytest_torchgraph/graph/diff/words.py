@@ -451,7 +451,7 @@ def edit_name(finding: Finding) -> str:
     # the kind of change of the primary node.
     notes: list[str] = []
     if before is not None and after is not None and before.op != after.op:
-        first = f"{node_name(before)} -> {node_name(after)}"
+        first = f"{_list_ops([before])} -> {_list_ops([after])}"
         others, notes = rest, _parameter_notes(finding)
     elif added and removed:
         first = f"{_list_ops(removed)} -> {_list_ops(added)}"
