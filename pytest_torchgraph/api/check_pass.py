@@ -42,9 +42,9 @@ _Subject: TypeAlias = torch.fx.GraphModule | torch.export.ExportedProgram
 
 MAGNITUDES = (1.0, 1e-3, 1e3)
 """Sizes of random inputs. An epsilon, for example, matters only for small values."""
-_INTEGERS = (8, 2, 1)
-"""Upper bounds of random integers. A smaller one is tried if the graph cannot run, because the
-integers may be indices."""
+_INTEGERS = ((-1000, 1000), (0, 8), (0, 2), (0, 1))
+"""Lower and upper bounds of random integers; the upper ones are excluded. The next are tried if the
+graph cannot run, because the integers may be indices."""
 _CANNOT_RUN = "the graph cannot run before the pass"
 SEED = 0
 """Seed of the random inputs, and of the random numbers that a run draws."""
@@ -89,7 +89,8 @@ def check_pass(
             Parameters, buffers and constants of an `ExportedProgram` have their own values.
         inputs: the arguments of one call (a tuple or list), or a list of tuples for several calls.
             `None` for random inputs with the dtypes and shapes of `meta["val"]`, of magnitude 1,
-            1e-3 and 1e3. They are the same in each run.
+            1e-3 and 1e3. They are the same in each run. Integers are between -1000 and 999 if the
+            graph accepts them, otherwise (as indices, say) and on an accelerator between 0 and 7.
         changes: count of each op after the pass, minus the count before. For patterns, see
             `Graph.assert_op_counts`. No other count may change. `{}`: the graph may not change.
             `None`: the graph or its annotations must change.
@@ -128,7 +129,7 @@ def check_pass(
     if not lines:
         return found
     name = getattr(pass_fn, "__name__", type(pass_fn).__name__)
-    made = f"The pass made {found}" if found else "The pass did not change the graph."
+    made = f"The pass made {found}" if found else "The pass changed no node."
     message = [f"{name}: {counted(len(lines), 'problem')}", *lines, "", made]
     raise AssertionError("\n".join(message))
 
@@ -249,7 +250,7 @@ def _changes(
     if changes is None:
         # Any change will do, also one that a difference leaves out.
         if not found and _order(before) == _order(result):
-            yield "change: the pass changed nothing, because it matched no node of this graph"
+            yield "change: the pass changed nothing that a graph says: it may have matched no node"
         return
     if not isinstance(changes, Mapping) or not all(type(n) is int for n in changes.values()):
         raise TypeError(f"changes={changes!r} must map ops to ints, such as {{'aten.mm': -1}}")
@@ -330,9 +331,10 @@ def _runs_before(module: _Subject, inputs: Any) -> Mapping[str, _CheckedRun]:
 def _random_run(module: _Subject, magnitude: float) -> _CheckedRun:
     """Run a graph with the first random inputs that it accepts."""
     error: Exception | None = None
-    for high in _INTEGERS:
+    # An accelerator does not refuse an index out of bounds: it fails for the rest of the process.
+    for bounds in _INTEGERS[torch.accelerator.is_available() :]:
         generator = torch.Generator().manual_seed(SEED)
-        values = [_random(node, magnitude, high, generator) for node in _inputs(module)]
+        values = [_random(node, magnitude, bounds, generator) for node in _inputs(module)]
         try:
             return _CheckedRun(module, values)
         except Exception as failure:  # of any op
@@ -341,7 +343,9 @@ def _random_run(module: _Subject, magnitude: float) -> _CheckedRun:
     raise CaptureError(f"{_CANNOT_RUN}, so pass inputs=: {_in_words(error)}")
 
 
-def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.Generator) -> Any:
+def _random(
+    node: torch.fx.Node, magnitude: float, bounds: tuple[int, int], generator: torch.Generator
+) -> Any:
     """Return a random value for an input, with the dtype, shape and strides of its meta.
 
     A number has its own value, and so has a constant whose values the text of the graph contains.
@@ -349,7 +353,7 @@ def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.G
     Args:
         node: the placeholder.
         magnitude: size of floating-point and complex numbers.
-        high: upper bound of integers, which is excluded.
+        bounds: the smallest integer, and the one after the largest.
         generator: the generator to draw from.
     """
     value = node.meta.get("val", node.meta.get("example_value"))
@@ -370,9 +374,8 @@ def _random(node: torch.fx.Node, magnitude: float, high: int, generator: torch.G
         # Converted below, because torch does not draw numbers of every dtype.
         memory = torch.randn(length, dtype=kind, generator=generator) * magnitude
     else:
-        memory = torch.randint(
-            0, 2 if dtype == torch.bool else high, (length,), generator=generator
-        )
+        low, high = (0, 2) if dtype == torch.bool else bounds
+        memory = torch.randint(low, high, (length,), generator=generator)
     # Without an accelerator, the graph of one runs on the CPU.
     device = value.device if torch.accelerator.is_available() else "cpu"
     return memory.to(device, dtype).as_strided(shape, stride)

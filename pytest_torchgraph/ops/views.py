@@ -32,7 +32,12 @@ _PRIMS = frozenset(
 VIEWS = frozenset(f"aten.{name}" for name in _ATEN) | frozenset(f"prims.{name}" for name in _PRIMS)
 """Packets whose result may share the storage of the first argument, according to the schema."""
 
-UNDECLARED_VIEWS = frozenset({"aten._unsafe_view", "_c10d_functional.wait_tensor"})
+UNDECLARED_VIEWS = frozenset(
+    """
+    _c10d_functional.wait_tensor aten._unsafe_view aten.unsafe_chunk aten.unsafe_split
+    aten.unsafe_split_with_sizes
+    """.split()
+)
 """Packets whose result shares the first argument's storage, which the schema does not say."""
 
 KNOWN_NAMESPACES = frozenset(

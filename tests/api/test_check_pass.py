@@ -71,6 +71,35 @@ DOUBLED = text_of("%y = aten.mul.Tensor(%x, 2.0) : f32[4, 4]", "return %y")
 RETURNED = text_of("%y = aten.sin.default(%x) : f32[4, 4]", "return [%y, %x]")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('aten.div.Tensor_mode(%x, 2, rounding_mode="floor")', '(%x, 2, rounding_mode="trunc")'),
+        ("aten.bitwise_and.Scalar(%x, 255)", "(%x, 127)"),
+    ],
+)
+def test_random_integers_are_negative_and_large(old: str, new: str) -> None:
+    text = text_of(f"%y = {old} : i64[4, 4]", "return %y").replace("f32", "i64")
+    changed = text.replace(old[old.index("(") :], new)
+
+    def replace_all(module: fx.GraphModule) -> fx.GraphModule:
+        return to_fx(Graph.from_text(changed))
+
+    with pytest.raises(AssertionError, match="values: output 0 differs"):
+        check_pass(replace_all, text)
+
+
+def test_random_integers_fit_as_indices() -> None:
+    lines = (
+        "%weight = input : f32[8, 4]",
+        "%y = aten.embedding.default(%weight, %x) : f32[4, 4, 4]",
+        "return %y",
+    )
+    check_pass(
+        lambda module: module, text_of(*lines).replace("f32[4, 4]\n", "i64[4, 4]\n", 1), changes={}
+    )
+
+
 def test_reinplacing_pass_is_allowed_to_write() -> None:
     with pytest.raises(AssertionError) as error:
         check_pass(reinplace, DOUBLED)

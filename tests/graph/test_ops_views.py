@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -50,6 +52,23 @@ def test_view_ops_agree_with_torchs_schemas() -> None:
 def test_wait_tensor_shares_the_storage_of_its_operand() -> None:
     assert shared_argument("_c10d_functional.wait_tensor.default") == 0
     assert shared_argument("_c10d_functional.all_reduce.default") is None
+
+
+@pytest.mark.parametrize(
+    ("packet", "argument"),
+    [
+        ("_unsafe_view", [4]),
+        ("unsafe_chunk", 2),
+        ("unsafe_split", 1),
+        ("unsafe_split_with_sizes", [1, 1]),
+    ],
+)
+def test_ops_share_a_storage_that_their_schemas_do_not_declare(packet: str, argument: Any) -> None:
+    x = torch.zeros(2, 2)
+    result = getattr(torch.ops.aten, packet)(x, argument)
+    first = result if isinstance(result, torch.Tensor) else result[0]
+    assert first.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert shared_argument(f"aten.{packet}.default") == 0
 
 
 def test_the_schema_of_an_op_of_the_users_is_read() -> None:
