@@ -31,7 +31,7 @@ from typing import Any
 from ..errors import TorchGraphError
 from ..words import printable
 from . import diff, merge, render, review, show
-from .formats import EXIT_OK, EXIT_TROUBLE
+from .formats import EXIT_PIPE, EXIT_TROUBLE
 
 COMMANDS = (show, diff, review, render, merge)
 
@@ -78,13 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     """Run one command. An error that a user can mend is a line on stderr, without a traceback."""
     options = _parser().parse_args(arguments)
+    code = EXIT_PIPE
     try:
-        code: int = options.run(options)
+        code = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the user quit the pager
         # Python flushes stdout again at exit. That flush must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+        return code
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

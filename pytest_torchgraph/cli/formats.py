@@ -188,3 +188,6 @@ EXIT_DIFFERENT = 1
 
 EXIT_TROUBLE = 2
 """Exit code: unreadable file, missing graph, failed drawing, or invalid arguments."""
+
+EXIT_PIPE = 141
+"""Exit code: the reader of the output went away before the comparison ended, as after SIGPIPE."""

@@ -235,7 +235,7 @@ def _sources(comparison: Comparison) -> dict[str, dict[str, str]]:
     sources, lines = {}, {}
     for finding in comparison.diff.findings:
         for place in finding.places:
-            key = place_key(place)
+            key = place_key(finding, place)
             own = place.changes[0].node.source if place.changes else finding.source
             if source := source_text(own):
                 sources[key] = source

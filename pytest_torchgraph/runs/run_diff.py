@@ -184,13 +184,18 @@ class _Comparison:
         return ""
 
     def _compiled(self, before: str, name: str) -> bool:
-        """Return True if a test, or a fixture that it uses, compiled or captured anything."""
+        """Return True if a test, or a fixture that it uses, compiled or captured anything.
+
+        Of code that runs eagerly in both runs, because Dynamo skips it, only the reasons can differ.
+        """
         records: list[SavedRecord] = []
+        cuts = []
         for run, test in zip(self._runs, (before, name), strict=True):
             record = run.tests[test]
-            records.append(record)
-            records += [run.fixtures.get(label, SavedRecord()) for label in record.fixtures]
-        return any(r.compiles or r.breaks or any(r.keys) for r in records)
+            used = [record, *(run.fixtures.get(label, SavedRecord()) for label in record.fixtures)]
+            records += used
+            cuts.append([cut for each in used for cut in each.breaks])
+        return any(r.compiles or any(r.keys) for r in records) or any(unmatched(cuts, break_keys))
 
     @property
     def _in_one_order(self) -> bool:
@@ -283,7 +288,8 @@ class _Comparison:
         """Add the recompiles that one side has, and return their events."""
         events: list[_Event] = []
         for kind, repeats in zip(SIDES, unmatched((old, new), _recompile_keys), strict=True):
-            for each in repeats:
+            # The event has the text of the first one of its line.
+            for each in sorted(repeats, key=lambda each: not each.limit_hit):
                 reason = next(iter(each.reasons), "no reason is known")
                 text = f"recompile {kind}: {each.function} ({each.file}:{each.line}): {reason}"
                 text += ", up to the limit: later calls run eagerly" * each.limit_hit
@@ -320,8 +326,13 @@ class _Comparison:
         text = "compiles, and compiled nothing"
         if old.compiles:
             text = "compiles nothing, and compiled"
-        text += f": {reason.text}" if reason else ": no compiled callable is called"
-        self._add(label, text, "share", text, _source(reason) if reason else None)
+        source = _source(reason) if reason else None
+        words = reason.text if reason else "no compiled callable is called"
+        if reason is None and without.breaks:
+            cut = without.breaks[0]
+            source, words = _source(cut), f"{cut.kind} ({cut.file}:{cut.line})"
+        text += f": {words}"
+        self._add(label, text, "share", text, source)
 
     def _compare_captures(
         self, label: str, old: Sequence[SavedCapture], new: Sequence[SavedCapture]

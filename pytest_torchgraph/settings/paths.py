@@ -119,7 +119,8 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
             compiled.append(re.compile(text))
         except re.error as error:
             raise ValueError(f"allow={text!r} is not a valid regular expression: {error}") from None
-        if compiled[-1].search(""):
+        # "." needs a character, whichever it is.
+        if any(map(compiled[-1].search, ("", "\0"))):
             raise ValueError(f"allow={text!r} matches everything, so nothing would be checked")
     return compiled
 

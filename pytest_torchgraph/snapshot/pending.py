@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import GraphFormatError, TorchGraphError
 from ..files import decode, parse_json, read_bytes
-from ..graph.diff import Place
+from ..graph.diff import Finding, Place
 from ..graph.text import format_node
 from . import SUFFIX
 from .compare import read_stored
@@ -262,14 +262,18 @@ def _is_stored_graph(name: str) -> bool:
     )
 
 
-def place_key(place: Place) -> str:
+def place_key(finding: Finding, place: Place) -> str:
     """Return a digest of a place's primary change: its graph, and its nodes as text.
 
-    A graph break has no nodes, so it is its module.
+    A graph break has no nodes. It is its module, its kind and function, and the side that has it.
     """
     change = place.changes[0] if place.changes else None
     nodes = [n and format_node(n) for n in (change.before, change.after)] if change else []
-    return str(digest(json.dumps([place.graph, *(nodes or [place.module])])))[:16]
+    if not nodes:
+        nodes.append(place.module)
+    if cut := finding.graph_break:
+        nodes += [finding.kind, cut.kind, cut.function]
+    return str(digest(json.dumps([place.graph, *nodes])))[:16]
 
 
 def digest(text: str | None) -> str | None:

@@ -43,8 +43,11 @@ def broken_guards(
     names = {str(symbol): "{}.shape[{}]".format(*key) for key, symbol in symbols.items()}
     # Other sizes of the input stay. Sizes of other inputs may change with this size.
     fixed = {symbol for key, symbol in symbols.items() if key[0] == place[0] and key != place}
-    if own in fixed:
-        yield f"is tied to the equal size {names[str(own)]}", ""
+    for key, symbol in symbols.items():
+        if symbol == own and key[0] == place[0] and key != place:
+            other = "{}.shape[{}]".format(*key)
+            yield f"is tied to the equal size {other}, as torch does: capture unequal sizes", ""
+            break
     names[str(own)] = "{}.shape[{}]".format(*place)
     fixed = fixed.union(*(env.replace(symbol).free_symbols for symbol in fixed))
     # Each guard with the symbol of the size in it, and its line. If an equality replaced the size

@@ -457,11 +457,11 @@ def made_at(line: str) -> str:
     """Return the place that torch names for a guard, as part of a sentence.
 
     Args:
-        line: torch's words, with at least the end of the file's path.
+        line: torch's words, with at least the end of the file's path; "" if no line is known.
     """
     for place in parse_comment(line)[0]:
         return f", made at {_to_stack_frame(complete_path(place))}"
-    return ", which no line of the code requires"
+    return ""
 
 
 def _to_stack_frame(line: GuardLine) -> StackFrame:

@@ -48,7 +48,7 @@ def _line(function: Any) -> str:
         (small, (6, 3), "must satisfy x.shape[0] < 10, not 10, made at {line}"),
         (multiple, (8, 3), "must satisfy Eq(Mod(x.shape[0], 4), 0), not 2, made at {line}"),
         (below_width, (6, 20), "must satisfy x.shape[0] < x.shape[1], not 20, made at {line}"),
-        (plain, (6, 6), "is tied to the equal size x.shape[1], which no line of the code requires"),
+        (plain, (6, 6), "is tied to the equal size x.shape[1], as torch does: capture unequal sizes"),
     ],
     ids=["range", "multiple", "other size", "equal sizes"],
 )
@@ -62,6 +62,12 @@ def test_assert_dynamic_fails_for_a_guard_on_the_size(
     assert head == "sizes of x are not dynamic:"
     assert f": dim 0 {guard.format(line=_line(function))}" in line
     assert "sizes=(2, 64)" in remedy
+
+
+def test_assert_dynamic_names_the_other_one_of_two_equal_sizes() -> None:
+    captured = capture(plain, torch.randn(6, 6), via=Aot(dynamic=True))
+    with pytest.raises(AssertionError, match=r"dim 1 is tied to the equal size x.shape\[0\],"):
+        captured.assert_dynamic("x", dim=1)
 
 
 def test_assert_dynamic_names_the_line_that_ties_two_sizes() -> None:

@@ -177,6 +177,21 @@ def test_diff_prints_json_and_markdown(directories: Path, run: Run) -> None:
     assert run(*words, "--format=markdown", code=0) == ""
 
 
+@pytest.mark.parametrize(("options", "status"), [((), 1), (("--format=json", "--all"), 141)])
+def test_diff_into_a_closed_pipe_does_not_say_that_nothing_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], status: int
+) -> None:
+    """A long output fails while the diff is printed, a short one afterwards."""
+    names = [tmp_path / name for name in ("old.tgraph", "new.tgraph")]
+    for name, text in zip(names, (OLD, NEW), strict=True):
+        name.write_text(text)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", buffering=1 if options else -1) as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert main(["diff", *map(str, names), *options]) == status
+
+
 def test_diff_of_counts_has_the_same_forms(directories: Path, run: Run) -> None:
     Path("counts.tgraph").write_text(COUNTS)
     words = ("diff", "counts.tgraph", "new/a.tgraph")

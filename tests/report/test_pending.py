@@ -211,6 +211,42 @@ def test_pending_file_has_source_lines(
     assert line.endswith('.py:6: return x.cos() if "EDIT" in os.environ else x.sin()')
 
 
+@pytest.mark.slow("compiles in two runs of pytest")
+def test_review_names_no_line_for_a_graph_break_that_is_gone(
+    pytester: pytest.Pytester,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytester.makepyfile(
+        """
+        import os
+
+        import torch
+
+        def model(x):
+            x = x.sin()
+            if "EDIT" not in os.environ: torch._dynamo.graph_break()
+            x = x.cos()
+            if "EDIT" in os.environ: torch._dynamo.graph_break()
+            return x.tan()
+
+        def test_model(graph_capture, graph_snapshot):
+            assert graph_capture(model, torch.ones(2)) == graph_snapshot
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    monkeypatch.setenv("EDIT", "1")
+    run("--torchgraph-artifacts=left").assert_outcomes(failed=1)
+    capsys.readouterr()
+    assert main(["review", "left", "--list"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (removed,) = (line for line in lines if "graph break removed" in line)
+    (added,) = (line for line in lines if "graph break added" in line)
+    assert "recorded by the run" not in removed
+    assert '.py:9: if "EDIT" in os.environ' in added
+
+
 ONE_LINE = """
     import os
     from dataclasses import replace

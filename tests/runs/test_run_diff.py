@@ -297,6 +297,16 @@ def test_recompiles_of_a_function_are_one_cause(save: Save) -> None:
     )
 
 
+def test_recompiles_of_a_function_say_that_the_limit_was_hit(save: Save) -> None:
+    limited = replace(REPEAT, reasons=("self.calls: was 8, is 9",), limit_hit=True)
+    head = save("head", {"a": replace(PASSED, recompiles=(REPEAT, limited))})
+    [cause] = diff(save("base", {"a": PASSED}), head).causes
+    assert cause.text == (
+        "recompile added: f (m.py:3): self.calls: was 8, is 9, up to the limit: later calls run "
+        "eagerly"
+    )
+
+
 def eager(count: int, text: str = "skipped", function: str = "f") -> Cause:
     return Cause("eager", "m.py", function, text, "", 3, count)
 
@@ -337,6 +347,21 @@ def test_a_test_that_compiles_nothing_any_more(save: Save) -> None:
     [cause] = diff(base, save("head", {"a": SavedRecord("passed")})).causes
     assert (cause.kind, cause.tests) == ("share", ("a",))
     assert cause.text == "compiles nothing, and compiled: no compiled callable is called"
+    skipped = SavedRecord("passed", breaks=(CUT,))
+    [cause] = diff(base, save("skipped", {"a": skipped})).causes
+    assert cause.text == "compiles nothing, and compiled: Data-dependent jump (m.py:7)"
+    assert str(cause.source) == "m.py:7"
+
+
+def test_a_test_whose_code_dynamo_skips_in_both_runs_is_not_compared(save: Save) -> None:
+    skipped = SavedRecord("passed", breaks=(CUT,))
+    base = save("base", {"a": skipped, "b": PASSED})
+    found = diff(base, save("head", {"a": skipped, "b": PASSED}))
+    assert not found
+    assert found.compared == ("b",)
+    assert found.not_compared == {"a": "compiled and captured nothing in both runs"}
+    other = replace(skipped, breaks=(replace(CUT, code="if x.max() > 0:", function="g"),))
+    assert len(diff(base, save("other", {"a": other, "b": PASSED})).causes) == 2
 
 
 @pytest.mark.parametrize(

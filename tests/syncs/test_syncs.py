@@ -492,7 +492,7 @@ def test_invalid_allow_expression_is_an_error() -> None:
     seen = capture(torch.relu, example())
     with pytest.raises(ValueError, match=r"allow='\(' is not a valid regular expression"):
         seen.assert_no_syncs(allow="(")
-    for everything in ("", ".*", ["a", "b?"]):
+    for everything in ("", ".*", ".", ["a", "b?"]):
         with pytest.raises(ValueError, match="matches everything, so nothing would be checked"):
             seen.assert_no_syncs(allow=everything)
     with pytest.raises(TypeError, match="allow=5 must be a str with a regular expression"):

@@ -192,7 +192,7 @@ def _with_source(finding: Finding, updates: Sequence[SavedUpdate]) -> Finding:
     """Return a finding with the lines of code that runs recorded for the same change."""
     if not finding.places:  # a problem
         return finding
-    key = place_key(finding.places[0])
+    key = place_key(finding, finding.places[0])
     lines = dict.fromkeys(" ".join(saved.sources.get(key, "").split()) for saved in updates)
     sources = [f"{shorten(line)} (recorded by the run)" for line in lines if line]
     # The line comes from the artifact. Findings on one line also need the same `op` to merge, which

@@ -479,7 +479,7 @@ def source_of(place: Place, new: str) -> dict[str, str]:
     (update,) = read_pending(place.artifacts).updates
     assert update.difference.comparison is not None
     (finding,) = update.difference.comparison.diff.findings
-    return {place_key(finding.places[0]): "model.py:1: x = y\x1b[2J|`<b>\n# accepted"}
+    return {place_key(finding, finding.places[0]): "model.py:1: x = y\x1b[2J|`<b>\n# accepted"}
 
 
 @pytest.mark.parametrize("same", [True, False])
