@@ -71,8 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # Windows encodings may lack characters of a name
             stream.reconfigure(errors="backslashreplace")
     safe: Any = _SafeStream
-    with redirect_stdout(safe(sys.stdout)), redirect_stderr(safe(sys.stderr)):
-        return _run(arguments)
+    # A stream is `None` if the shell closed it, as by `>&-`.
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        out, err = (safe(stream or nowhere) for stream in (sys.stdout, sys.stderr))
+        with redirect_stdout(out), redirect_stderr(err):
+            return _run(arguments)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -48,7 +48,11 @@ def _line(function: Any) -> str:
         (small, (6, 3), "must satisfy x.shape[0] < 10, not 10, made at {line}"),
         (multiple, (8, 3), "must satisfy Eq(Mod(x.shape[0], 4), 0), not 2, made at {line}"),
         (below_width, (6, 20), "must satisfy x.shape[0] < x.shape[1], not 20, made at {line}"),
-        (plain, (6, 6), "is tied to the equal size x.shape[1], as torch does: capture unequal sizes"),
+        (
+            plain,
+            (6, 6),
+            "is tied to the equal size x.shape[1], as torch does: capture unequal sizes",
+        ),
     ],
     ids=["range", "multiple", "other size", "equal sizes"],
 )

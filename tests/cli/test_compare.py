@@ -192,6 +192,14 @@ def test_diff_into_a_closed_pipe_does_not_say_that_nothing_differs(
         assert main(["diff", *map(str, names), *options]) == status
 
 
+def test_diff_with_a_closed_stdout_has_its_exit_status(
+    directories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)  # as Python does after `>&-`
+    assert main(["diff", str(directories / "old"), str(directories / "old")]) == 0
+    assert main(["diff", str(directories / "old"), str(directories / "new")]) == 1
+
+
 def test_diff_of_counts_has_the_same_forms(directories: Path, run: Run) -> None:
     Path("counts.tgraph").write_text(COUNTS)
     words = ("diff", "counts.tgraph", "new/a.tgraph")

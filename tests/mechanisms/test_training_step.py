@@ -326,6 +326,54 @@ def test_object_with_state(graph_capture):
     assert same(before, average.state_dict())
 
 
+class Cooling(nn.Linear):
+    """Adds a Python number to its `state_dict`."""
+
+    heat = 1.0
+
+    def forward(self, x):
+        self.heat *= 0.5
+        return super().forward(x) * self.heat
+
+    def get_extra_state(self):
+        return self.heat
+
+    def set_extra_state(self, state):
+        self.heat = state
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_extra_state_of_a_module_is_restored(graph_capture, via):
+    model = nn.Sequential(Cooling(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    capture = graph_capture(step, torch.ones(3, 4), via=via, updates=(model, optimizer))
+    assert model[0].heat == 1.0
+    if via == "aot":
+        frozen = r"0\.extra_state \(0\.5, then 0\.25\) is a constant of aten.mul.Tensor in forward"
+        with pytest.raises(AssertionError, match=frozen):
+            capture.assert_nothing_frozen()
+
+
+@pytest.mark.slow("starts a process")
+def test_workers_of_a_data_loader_are_named(graph_capture):
+    training = Training()
+    data = torch.utils.data.TensorDataset(*batch())
+    loader = torch.utils.data.DataLoader(data, batch_size=2, num_workers=1)
+
+    def epoch():
+        for x, y in loader:
+            training.step(x, y)
+
+    with pytest.raises(CaptureError, match="take the batches of a DataLoader before the capture"):
+        graph_capture(epoch, via="dispatch", updates=training.updates)
+
+
 class Recent(dict):
     """Its keys are ordered by their last use, as in a cache."""
 

@@ -179,6 +179,9 @@ _COMPUTE_NOTHING = (
     "torch._dynamo.",
 )
 """Module prefixes of threads that compute nothing. torch.fx shows its progress with tqdm."""
+_FEEDER = "QueueFeederThread"
+"""Name of the thread that sends indices to the workers of a DataLoader, whose batches are written
+by other processes."""
 
 
 @contextlib.contextmanager
@@ -282,9 +285,12 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
                 else "a tensor that the target computed"
             )
             location = at_line(write.line, "before")
+            advice = "write to it in the thread that calls the target"
+            if _FEEDER in threads:
+                advice = "take the batches of a DataLoader before the capture, or set num_workers=0"
             raise unrecorded(
                 f"{subject} changed{location}, but no recorded op wrote to it. Perhaps {started}, "
-                "started during the capture, did: write to it in the thread that calls the target"
+                f"started during the capture, did: {advice}"
             )
     for line in recorder.precompiled:  # the first one
         raise unrecorded(

@@ -56,6 +56,12 @@ class Updates:
         self.modules = [
             ("" if name == "module" else name, value) for name, value in self.of_kind("module")
         ]
+        self.objects += [
+            (f"{path}.extra_state".lstrip("."), ExtraState(part))
+            for prefix, module in self.modules
+            for path, part in module.named_modules(prefix=prefix)
+            if type(part).get_extra_state is not torch.nn.Module.get_extra_state
+        ]
         self.parameters: dict[int, tuple[str, torch.Tensor]] = {}
         for prefix, module in self.modules:
             for name, parameter in module.named_parameters(prefix=prefix):
@@ -75,7 +81,7 @@ class Updates:
 
     def of_kind(self, *kinds: str) -> list[tuple[str, Any]]:
         """Return the objects of some kinds, see `_kind_of`, with their names."""
-        return [pair for pair in self.objects if pair[0].partition("_")[0] in kinds]
+        return [pair for pair in self.objects if _kind_of(pair[1]) in kinds]
 
     def covers(self, optimizer: Optimizer) -> bool:
         """Return True if an optimizer, or a wrapper with the same state, is named."""
@@ -150,6 +156,14 @@ class Updates:
                     if isinstance(count, torch.Tensor) and count.is_cpu:
                         counts.append(count)
         return counts
+
+
+class ExtraState:
+    """What a module adds to its `state_dict` by itself, as an object with a state."""
+
+    def __init__(self, module: torch.nn.Module):
+        self.state_dict = module.get_extra_state
+        self.load_state_dict = module.set_extra_state
 
 
 def _kind_of(value: Any) -> str:
