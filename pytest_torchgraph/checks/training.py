@@ -90,8 +90,8 @@ class TrainingChecks(Subject):
         if found:
             lines = first_lines([f"  {frozen}" for frozen in found], MAX_PLACES, "constant")
             advice = (
-                "Make the number a tensor. For the `lr` of torch.optim, also pass `foreach=False`, or "
-                "on an accelerator `capturable=True`"
+                "Make the number a tensor. For the `lr` of torch.optim, also pass `foreach=False`, "
+                "or on an accelerator `capturable=True`"
             )
             raise AssertionError(
                 "\n".join(["numbers frozen into compiled graphs:", *lines, advice])

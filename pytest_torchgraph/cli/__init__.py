@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     """Run one command. An error that a user can mend is a line on stderr, without a traceback."""
     options = _parser().parse_args(arguments)
-    code = EXIT_PIPE
+    code: int = EXIT_PIPE
     try:
         code = options.run(options)
         sys.stdout.flush()

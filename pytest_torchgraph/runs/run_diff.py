@@ -186,7 +186,7 @@ class _Comparison:
     def _compiled(self, before: str, name: str) -> bool:
         """Return True if a test, or a fixture that it uses, compiled or captured anything.
 
-        Of code that runs eagerly in both runs, because Dynamo skips it, only the reasons can differ.
+        Of code that runs eagerly in both runs because Dynamo skips it, only reasons can differ.
         """
         records: list[SavedRecord] = []
         cuts = []

@@ -46,7 +46,7 @@ def broken_guards(
     for key, symbol in symbols.items():
         if symbol == own and key[0] == place[0] and key != place:
             other = "{}.shape[{}]".format(*key)
-            yield f"is tied to the equal size {other}, as torch does: capture unequal sizes", ""
+            yield f"is tied to the equal size {other}, as torch does: pass unequal ones", ""
             break
     names[str(own)] = "{}.shape[{}]".format(*place)
     fixed = fixed.union(*(env.replace(symbol).free_symbols for symbol in fixed))

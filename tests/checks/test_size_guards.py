@@ -51,7 +51,7 @@ def _line(function: Any) -> str:
         (
             plain,
             (6, 6),
-            "is tied to the equal size x.shape[1], as torch does: capture unequal sizes",
+            "is tied to the equal size x.shape[1], as torch does: pass unequal ones",
         ),
     ],
     ids=["range", "multiple", "other size", "equal sizes"],
