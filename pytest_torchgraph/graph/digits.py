@@ -83,17 +83,19 @@ def rounded(value: float, digits: int) -> float:
     return short if math.isfinite(short) else value  # the largest floats round up to infinity
 
 
-def only_floats_differ(a: Iterable[Graph], b: Iterable[Graph]) -> bool:
+def only_floats_differ(a: Iterable[Graph], b: Iterable[Graph], is_rounded: bool) -> bool:
     """Return True if pairs of graphs are equal apart from float constants of many digits.
 
-    A person writes few digits, such as those of an `eps`. Random and calibrated numbers have many.
+    A person writes few digits, such as those of an `eps`. Random and calibrated numbers have many,
+    unless they are stored with few (`is_rounded`).
     """
     pairs = [*zip(a, b, strict=True)]
     if not all(with_digits(old, 0) == with_digits(new, 0) for old, new in pairs):
         return False
     old_floats, new_floats = (_floats(graphs) for graphs in zip(*pairs, strict=True))
     differing = (old_floats - new_floats) + (new_floats - old_floats)
-    return not differing or any(rounded(value, WRITTEN_DIGITS) != value for value in differing)
+    is_written = all(rounded(value, WRITTEN_DIGITS) == value for value in differing)
+    return is_rounded or not differing or not is_written
 
 
 WRITTEN_DIGITS = 3

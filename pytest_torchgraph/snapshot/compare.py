@@ -351,7 +351,8 @@ def _compare_program(
     equal = all(old == new for old, new in zip(before, after, strict=True))
     # `problem` is "": the difference of the graphs states it.
     if not equal and not (linked and equal_programs(before, after)):
-        floats = (ONLY_FLOATS,) if only_floats_differ(before, after) else ()
+        is_rounded = stored.digits is not None
+        floats = (ONLY_FLOATS,) if only_floats_differ(before, after, is_rounded) else ()
         return "", (*floats, *(layout_lines(before, after) if detail == "full" else ()))
     if detail == "full" and any(
         strict(old) != strict(new) for old, new in zip(before, after, strict=True)
