@@ -164,7 +164,9 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             node = self._autograd_node()
             path = stack[-1] if stack else -1
             sequence = self.sequence_of(node)
-            line, by = None, self.by(node, bool(stack))
+            by = self.by(node, bool(stack))
+            # Of code of the user that the engine calls: a hook, or a backward of a Function.
+            line = current_line(self._engine) if by == "function" else None
             if path == -1 and sequence >= FIRST_LEAF_SEQUENCE:
                 path = self.number_of_owner(node)
         record = OpRecord(func, encoded, named, result, path, sequence, line, by)
@@ -215,10 +217,13 @@ class DispatchReplay(Replay):
         return [graph, section.graph("backward")]
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
-        """Return the module path and source of an op (in a backward, of its forward op)."""
+        """Return the module path and source of an op (in a backward, of its forward op).
+
+        Code that the backward calls, such as a hook, has its own source.
+        """
         paths = self.recorder.paths
         sequence = record.sequence
-        is_known = record.line is not None or record.path_number >= 0
+        is_known = bool(record.line and not record.by) or record.path_number >= 0
         if is_known or not 0 <= sequence < FIRST_LEAF_SEQUENCE:
             return paths[max(record.path_number, 0)], source_of(record.line)
         path = self.calls.path_at(sequence)
@@ -226,7 +231,7 @@ class DispatchReplay(Replay):
         # is read after the op.
         forward_index = bisect_right(self.sequences, sequence)
         line = self.forward[forward_index].line if forward_index < len(self.forward) else None
-        return path, source_of(line)
+        return path, source_of(record.line or line)
 
 
 class _StepReplay(DispatchReplay):
@@ -259,7 +264,7 @@ class _StepReplay(DispatchReplay):
         An op of an update belongs to the module whose parameters, gradients and state it takes.
         """
         path, source = super().place(record)
-        if not path and record.line is not None:
+        if not path and record.line is not None and not record.by:
             storage_of = self.recorder.storage_of
             values = [*parts_of((record.args, record.kwargs), Value)]
             paths = {self.owners.get(storage_of[value]) for value in values} - {None}

@@ -30,7 +30,7 @@ from ..graph.program import Program
 from ..graph.text import Header
 from ..ops.dtypes import CASTS
 from ..words import counted, grouped, listed
-from .run_texts import RunCause, RunCauseKind, RunDiff
+from .run_texts import HIDDEN, RunCause, RunCauseKind, RunDiff
 from .stored import RUN, Repeat, SavedCapture, SavedRecord, SavedRun, is_run, read_run
 
 _NUMBER_AND_CLASS = re.compile(r"\[\d+\]| of .*")
@@ -113,14 +113,16 @@ class _Comparison:
                 for run, label in zip(self._runs, labels, strict=True)
             ]
             self._compare(tuple(tests), " -> ".join(labels), *sides)
+        causes = tuple(self._causes())
+        notes = [*self._notes(), *([HIDDEN] if any(cause.hides for cause in causes) else ())]
         return RunDiff(
-            causes=tuple(self._causes()),
+            causes=causes,
             added=tuple(name for name in new.tests if name not in matched),
             removed=tuple(name for name in old.tests if name not in names),
             renamed=tuple(renamed.items()),
             not_compared={name: reason for name, reason in reasons.items() if reason},
             compared=tuple(name for _, name in compared),
-            notes=tuple(self._notes()),
+            notes=tuple(notes),
             complete=old.info.complete and new.info.complete,
         )
 
@@ -418,7 +420,9 @@ class _Comparison:
         old, new = self._runs
         # With another torch, any test may differ because of it.
         upgraded = self._tests_of if old.info.torch != new.info.torch else {}
-        for finding in merge_edits(self._told_apart(), upgraded=upgraded.keys()):
+        # The simplest form of an edit names it: a compiler may have made several ops of one.
+        edits = sorted(self._told_apart(), key=lambda edit: len(edit[1].changes))
+        for finding in merge_edits(edits, upgraded=upgraded.keys()):
             tests = tuple(
                 dict.fromkeys(test for label in finding.files for test in self._tests_of[label])
             )

@@ -23,7 +23,8 @@ MOST_CHARACTERS = 64_000
 """Maximum length of the Markdown: a comment on GitHub has 65,536 characters, some of the action."""
 _TESTS = 5
 """Maximum number of tests to name, unless all are asked for."""
-_HIDDEN = "graphs that are not compared may differ too: mend the causes above, and save a run again"
+HIDDEN = "graphs that are not compared may differ too: mend the causes, and save a run again"
+"""The note if a cause hides others."""
 _FILES = 10
 """Maximum number of files of tests to list."""
 
@@ -128,8 +129,6 @@ class RunDiff:
         for cause in self.causes[:limit]:
             lines += _cause_lines(cause, limit, why)
         lines += _rest(self, limit)
-        if any(cause.hides for cause in self.causes):
-            lines.append(_HIDDEN)
         for title, names in _lists(self):
             lines.append(f"{title}: {listed(names, tests)}")
         return "\n".join(map(one_line, lines))

@@ -156,6 +156,7 @@ class Folded(nn.Module):
 EXAMPLES = {
     "same operand slot": Example("x.relu() * 2", "x.sin().cos() * 2"),
     "operand added or removed": Example("x - y", "y.abs() - x.abs()"),
+    "exchanged values": Example("x.sin().exp() * y.cos().abs()", "y.cos().exp() * x.sin().abs()"),
     "reads the result": Example("x.sin() * y", "x.sin().abs().sqrt() * y"),
     "same quantizer": Example(
         "dequantize(quantize(x, 0.1), 0.1)",

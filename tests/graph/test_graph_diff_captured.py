@@ -8,7 +8,7 @@ import pytest
 import torch
 from graph.rule_examples import Example
 
-from pytest_torchgraph import Graph, capture, diff
+from pytest_torchgraph import Capture, Graph, capture, diff
 
 BLOCKS = (
     "blocks=nn.Sequential(*(Written(line, 'norm=nn.LayerNorm(6), act=nn.GELU(), "
@@ -170,6 +170,37 @@ LOST = {
     "weight": "1 edit: gradient of key.weight removed in key (Linear, ",
     "bias": "1 edit: gradient of key.bias removed in key (Linear, ",
 }
+
+
+class Heads(torch.nn.Module):
+    """A model of two heads, one of which may give the block no gradient."""
+
+    def __init__(self, activation: torch.nn.Module, *, detached: bool) -> None:
+        super().__init__()
+        self.block = torch.nn.Sequential(torch.nn.Linear(6, 6), activation)
+        self.head, self.value = (torch.nn.Linear(6, 6) for _ in range(2))
+        self.detached = detached
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.block(x)
+        return self.head(x) + self.value(x.detach() if self.detached else x).tanh()
+
+
+@pytest.mark.slow("further mechanism", unless=["aot"])
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_a_gradient_that_one_of_two_paths_loses_hides_behind_no_edit(via: str) -> None:
+    def side(activation: torch.nn.Module, *, detached: bool) -> Capture:
+        return capture(Heads(activation, detached=detached), torch.ones(2, 6), via=via)
+
+    silu, relu = torch.nn.SiLU(), torch.nn.ReLU()
+    before = side(silu, detached=False)
+    lost = "aten.t and 2 more ops removed in the backward"
+    found = diff(before, side(silu, detached=True))
+    assert found.heading().startswith(f"1 edit: {lost} (Heads, ")
+    assert "saves 1 fewer value for the backward: - %value/t" in str(found)
+    edit, other = diff(before, side(relu, detached=True)).findings
+    assert edit.to_json()["what"].startswith("aten.silu -> aten.relu")
+    assert other.to_json()["what"].startswith(lost)
 
 
 @pytest.mark.slow("further edits", unless=["detach-aot", "weight-aot", "edit-dispatch"])

@@ -478,3 +478,11 @@ def test_equal_views_of_one_value_stay_apart_beside_a_break() -> None:
     assert equal_programs(earlier.graphs, broken.graphs)
     other = parse_text(text.replace(start, f"{start}%k/view = forward_0 %q/t, "))
     assert not equal_programs(other.graphs, broken.graphs)
+
+
+def test_an_update_alone_differs_from_a_step() -> None:
+    """A file may have any graphs. Hypothesis found these."""
+    graph = "{} @ dispatch {{\n  return []\n}}\n"
+    step = [graph.format(f"forward_{k}: forward") for k in range(2)]
+    sides = ["torchgraph 4\n\n" + "\n".join(parts) for parts in (step, [graph.format("update")])]
+    assert diff_graphs(*(parse_text(side).graphs for side in sides))

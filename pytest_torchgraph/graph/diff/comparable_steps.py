@@ -20,7 +20,9 @@ def comparable_steps(
     `_without_updates`.
     """
     divided = [is_divided(side) or needs_links(side) for side in (before, after)]
-    if not any(divided):
+    # An update alone is no step.
+    are_steps = all(any(graph.kind != "update" for graph in side) for side in (before, after))
+    if not any(divided) or not are_steps:
         return None
     steps = []
     for side, is_split in zip((before, after), divided, strict=True):

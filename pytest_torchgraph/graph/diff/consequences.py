@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..model import Node
-from .findings import Change, Finding, sides_of
+from .findings import Change, Finding, ops_of, sides_of
 from .origins import Origins
 from .paths import path_of
 from .rules import CONNECTED, IN_MODULE, NEAREST, OF_OP, OF_OPERAND, OF_OPERANDS, ON_LINE, VALUE
@@ -65,9 +65,17 @@ def with_consequences(
         backward: the findings of the backward, one place each.
         origins: the origins of the changes.
     """
+    backward = [*backward]
     reach = _ForwardReach(findings, origins)
+    # A forward that only saves more is no longer recomputed. An edit without any backward may have
+    # cut off itself what reads its result.
+    may_lose = reach.has_ops or not any(map(_saves_more, backward))
+    changes = (change for finding in backward for change in ops_of(changes_of(finding)))
+    kinds = {change.kind for change in changes if reach.best_edit(change).score}
+    may_lose &= kinds != {"removed"}
     follows: list[list[Change]] = [[] for _ in findings]
     others: list[Finding] = []
+    apart: list[Finding] = []
     whole = {id(graph) for pair in origins.pairs for graph in pair}
     for finding in backward:
         # Inputs of a body do not count, because their order is that of the operands of its call.
@@ -79,13 +87,40 @@ def with_consequences(
         ):
             others.append(finding)
         else:
+            if may_lose and (lost := reach.unrelated(finding)):
+                apart.append(_only(finding, lost))
+                finding = _only(finding, [c for c in changes_of(finding) if c not in lost])
             for edit, change in _attribute(finding, reach, origins):
                 follows[edit].append(change)
     extended: list[Finding] = []
     for finding, following in zip(findings, follows, strict=True):
         place = replace(finding.places[0], consequences=(*finding.consequences, *following))
         extended.append(replace(finding, places=(place,)))
-    return extended + others
+    if apart and not reach.has_ops:
+        # What the backward lost says more than that the forward saves less for it.
+        place = apart[0].places[0]
+        following = [change for finding in extended for change in finding.consequences]
+        place = replace(place, consequences=(*place.consequences, *following))
+        extended = [replace(apart.pop(0), places=(place,))]
+    return extended + apart + others
+
+
+def changes_of(finding: Finding) -> list[Change]:
+    """Return the changes and the consequences of a finding of one place."""
+    return [*finding.changes, *finding.consequences]
+
+
+def _only(finding: Finding, changes: Sequence[Change]) -> Finding:
+    """Return a finding of one place with some of its changes."""
+    own = tuple(change for change in finding.changes if change in changes)
+    others = tuple(change for change in changes if change not in own)
+    place = replace(finding.places[0], changes=own or others, consequences=others if own else ())
+    return replace(finding, places=(place,))
+
+
+def _saves_more(finding: Finding) -> bool:
+    """Return True if a backward takes a value that was not saved."""
+    return any(c.kind == "added" and c.node.op == "saved" for c in changes_of(finding))
 
 
 def _attribute(
@@ -98,7 +133,9 @@ def _attribute(
         reach: the edits of the forward.
         origins: receives the reasons.
     """
-    changes = (*finding.changes, *finding.consequences)
+    changes = changes_of(finding)
+    if not changes:
+        return
     scored = [reach.best_edit(change) for change in changes]
     strongest = max(scored, key=lambda item: (item.score, -item.edit))
     causes = [own if own.score >= SURE else strongest for own in scored]
@@ -247,6 +284,27 @@ class _ForwardReach:
             ),
         )
         return _Cause(share, nearest, self.findings[nearest].changes[0])
+
+    def unrelated(self, finding: Finding) -> list[Change]:
+        """Return what a backward lost although it relates to no edit and reads nothing that does.
+
+        The backward of an edit comes after the backward of what reads its result. So if an op of
+        that is gone, another edit cut it off, such as a `detach`. [] if there is no such op.
+        """
+        changes = changes_of(finding)
+        own = [change for change in changes if self.best_edit(change).score]
+        related = {node.name for change in own for _, node in sides_of(change)}
+        size = -1
+        while len(related) > size:
+            size = len(related)
+            related |= {c.node.name for c in changes if not related.isdisjoint(c.node.refs)}
+        lost = [c for c in changes if c.kind == "removed" and c.node.name not in related]
+        return (lost if related else changes) if ops_of(lost) else []
+
+    @property
+    def has_ops(self) -> bool:
+        """True if an op of the forward was edited, rather than only what it saves."""
+        return any(name not in ("", "getitem") for names in self.ops for name in names)
 
     @cached_property
     def positions(self) -> dict[str, float]:

@@ -16,7 +16,7 @@ from .correspondence import Correspondence
 from .findings import SIDES, SIGNS, ChangeKind, digest
 from .match import align_outputs, nameless_label
 from .paths import are_siblings
-from .rules import OPERAND, SLOT
+from .rules import EXCHANGED, OPERAND, SLOT
 from .union_find import UnionFind
 
 NodeKey = tuple[int, int]
@@ -83,6 +83,7 @@ class NodeChanges:
         orders: the nodes that a node must follow, before and after, if they differ: effects, and
             beginnings of regions. A printed node shows only writes, which are left out.
         followers: the kept nodes that follow an added or removed node, as texts.
+        taken_instead: the first reader of each old value that now takes another value, by the two.
     """
 
     def __init__(self, matching: Correspondence):
@@ -94,6 +95,7 @@ class NodeChanges:
         self.joins: list[Join] = []
         self.orders: dict[NodeKey, tuple[list[str], list[str]]] = {}
         self.followers: dict[NodeKey, list[str]] = {}
+        self.taken_instead: dict[tuple[int, int], NodeKey] = {}
         self._edits = UnionFind[NodeKey]()
 
     # -- nodes and their changes -------------------------------------------------------------------
@@ -229,6 +231,11 @@ class NodeChanges:
             if not changed and not self.m.edge_agrees(p, q):
                 self.flag("rewired", i, j)
                 self.join_to_operands(i, p, q)
+                # Two values that take each other's place are one edit, whoever reads them.
+                taken = p, self.m.backward[q]
+                self.taken_instead.setdefault(taken, (0, i))
+                if taken[::-1] in self.taken_instead:
+                    self.join(EXCHANGED, (0, i), self.taken_instead[taken[::-1]])
         # The operands after the arguments only order effects.
         orders = self.a.operands[i][self.a.arity[i] :], self.b.operands[j][self.b.arity[j] :]
         if not any(orders):

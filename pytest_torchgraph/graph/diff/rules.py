@@ -51,6 +51,7 @@ class Reason(NamedTuple):
 
 SLOT = "same operand slot"
 OPERAND = "operand added or removed"
+EXCHANGED = "exchanged values"
 READS = "reads the result"
 QUANTIZER = "same quantizer"
 COPY = "copy for a reshape"
@@ -91,6 +92,12 @@ RULES = (
         "joins",
         "A reader takes another value, which was added or removed.",
         "takes another value:",
+    ),
+    Rule(
+        EXCHANGED,
+        "joins",
+        "Two readers take each other's values.",
+        "takes the place of the operand of",
     ),
     Rule(
         READS,

@@ -290,7 +290,7 @@ def _saved_lines(finding: Finding) -> list[str]:
     values = dict.fromkeys(
         (change.kind, change.graph, change.node.name)
         for place in finding.places
-        for change in place.consequences
+        for change in (*place.changes, *place.consequences)
         if change.node.op == "saved"
     )
     more = [name for kind, _, name in values if kind == "added"]
@@ -439,7 +439,8 @@ def edit_name(finding: Finding) -> str:
         return finding.summary
     graphs = [graph for change in finding.changes for graph in change.within[:1]]
     # Ops of a backward alone are no edit of the user's. The gradient is.
-    if finding.gradients and graphs and all(graph.kind == "backward" for graph in graphs):
+    in_backward = bool(graphs) and all(graph.kind == "backward" for graph in graphs)
+    if finding.gradients and in_backward:
         return "; ".join(finding.gradients)
     change, rest = finding.changes[0], ops_of(finding.changes[1:])
     before, after = change.before, change.after
@@ -465,25 +466,29 @@ def edit_name(finding: Finding) -> str:
         if not values and len({*map(node_name, nodes)}) > 1:
             names = f"{node_name(change.node)} and {counted(len(nodes) - 1, 'more op')}"
         first = f"{values} of {names}" if values else f"{names} {change.kind}"
-        if change.kind == "rewired" and all(map(_takes_the_same, same)):
+        if change.kind == "rewired" and _take_the_same(same):
             first = f"operands of {names} exchanged"
         named = {*map(id, shown)}
         others = [other for other in rest if id(other) not in named]
         if added + removed == [change.node]:
             notes = _operand_notes(finding)
+    first += " in the backward" * in_backward
     if others:
         notes.insert(0, f"and {count_changes(others)}")
     notes += finding.gradients  # which may matter more than the op
     return f"{first} ({', '.join(notes)})" if notes else first
 
 
-def _takes_the_same(change: Change) -> bool:
-    """Return True if a node takes the same values as before, in another order."""
-    before, after, names = change.before, change.after, dict(change.renamed)
-    if before is None or after is None:
-        return False
-    taken = [names.get(name, name) for name in before.refs]
-    return taken != [*after.refs] and sorted(taken) == sorted(after.refs)
+def _take_the_same(changes: Iterable[Change]) -> bool:
+    """Return True if nodes together take the same values as before, in another order."""
+    taken: tuple[list[str], list[str]] = [], []
+    for change in changes:
+        if change.before is None or change.after is None:
+            return False
+        names = dict(change.renamed)
+        taken[0].extend(names.get(name, name) for name in change.before.refs)
+        taken[1].extend(change.after.refs)
+    return taken[0] != taken[1] and sorted(taken[0]) == sorted(taken[1])
 
 
 def _parameter_notes(finding: Finding) -> list[str]:

@@ -239,7 +239,7 @@ def test_lines_of_artifacts_hide_no_form(root: Path, run: Run) -> None:
     old, *new = (text(f"%y = aten.sub.Tensor({o}) {T}") for o in ("%x, %x", "%x, %z", "%z, %x"))
     for _ in range(2):
         findings = [f for u in read_pending_or_none(root) for f in u.difference.findings]
-        lines = {waiting.place_key(finding.places[0]): "one" for finding in findings}
+        lines = {waiting.place_key(finding, finding.places[0]): "one" for finding in findings}
         for name, graph in zip("ab", new, strict=True):
             leave(root, name, old, graph, lines=lines)
     output = run("review", "../art", "--list", code=1)
