@@ -72,10 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     safe: Any = _SafeStream
     # A stream is `None` if the shell closed it, as by `>&-`.
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        out, err = (safe(stream or nowhere) for stream in (sys.stdout, sys.stderr))
-        with redirect_stdout(out), redirect_stderr(err):
-            return _run(arguments)
+    out, err = (safe(stream or io.StringIO()) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
+        return _run(arguments)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -62,7 +62,9 @@ def anonymous(message: str) -> str:
     """Remove the parts of a message that differ on each machine and in each run."""
     message = re.sub(r"[^\s\"(]*/(?=torch/nn/)", "", message)
     message = re.sub(r"[^\s\"(]*watching/(?=recompile_)", "tests/watching/", message)
-    return re.sub(r"0x[0-9a-f]{6,}|\b\d{9,}\b", "...", message)
+    # torch aligns the comment after an address, which has 7 to 15 digits.
+    message = re.sub(r"(\b\d{7,}\b.*?) +# ", r"\1  # ", message)
+    return re.sub(r"0x[0-9a-f]{6,}|\b\d{7,}\b", "...", message)
 
 
 def main(arguments: list[str]) -> int:
