@@ -379,3 +379,19 @@ def test_tensor_that_got_another_storage_is_its_new_value(
     captured = capture(target, example(4, 4), via="dispatch", backward=False)
     captured.assert_pattern(pattern)
     captured.assert_matches_eager()
+
+
+def test_op_of_a_hook_has_the_line_of_the_hook() -> None:
+    def doubled(grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
+
+    def hooked(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        y.register_hook(doubled)
+        return y.cos()
+
+    captured = capture(hooked, torch.ones(3, requires_grad=True), via="dispatch")
+    lines = {str(n.source) for n in captured.backward.nodes if n.op == "aten.mul.Tensor"}
+    at = [f.__code__.co_firstlineno for f in (doubled, hooked)]
+    numbers = sorted(int(line.rpartition(":")[2]) for line in lines)
+    assert numbers == [at[0] + 1, at[1] + 1, at[1] + 3]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -47,7 +47,8 @@ def with_consequences(
     """Return the forward findings, each with the backward changes that follow from it.
 
     A backward that takes its inputs in another order is a finding of its own, because no edit of
-    the forward has this effect.
+    the forward has this effect. So is one that lost ops which relate to no edit, as after a
+    `detach`; see `_unrelated`.
 
     A backward change is attributed to an edit by the first criterion that holds:
 
@@ -70,9 +71,9 @@ def with_consequences(
     # A forward that only saves more is no longer recomputed. An edit without any backward may have
     # cut off itself what reads its result.
     may_lose = reach.has_ops or not any(map(_saves_more, backward))
-    changes = (change for finding in backward for change in ops_of(changes_of(finding)))
-    kinds = {change.kind for change in changes if reach.best_edit(change).score}
-    may_lose &= kinds != {"removed"}
+    changes = (change for finding in backward for change in _changes_of(finding))
+    related = {id(change): change for change in changes if reach.best_edit(change).score}
+    may_lose &= {change.kind for change in ops_of(related.values())} != {"removed"}
     follows: list[list[Change]] = [[] for _ in findings]
     others: list[Finding] = []
     apart: list[Finding] = []
@@ -87,9 +88,10 @@ def with_consequences(
         ):
             others.append(finding)
         else:
-            if may_lose and (lost := reach.unrelated(finding)):
+            if may_lose and (lost := _unrelated(finding, related)):
                 apart.append(_only(finding, lost))
-                finding = _only(finding, [c for c in changes_of(finding) if c not in lost])
+                gone = {*map(id, lost)}
+                finding = _only(finding, [c for c in _changes_of(finding) if id(c) not in gone])
             for edit, change in _attribute(finding, reach, origins):
                 follows[edit].append(change)
     extended: list[Finding] = []
@@ -105,22 +107,44 @@ def with_consequences(
     return extended + apart + others
 
 
-def changes_of(finding: Finding) -> list[Change]:
+def _changes_of(finding: Finding) -> list[Change]:
     """Return the changes and the consequences of a finding of one place."""
     return [*finding.changes, *finding.consequences]
 
 
 def _only(finding: Finding, changes: Sequence[Change]) -> Finding:
     """Return a finding of one place with some of its changes."""
-    own = tuple(change for change in finding.changes if change in changes)
-    others = tuple(change for change in changes if change not in own)
+    primary = {*map(id, finding.changes)}
+    own = tuple(change for change in changes if id(change) in primary)
+    others = tuple(change for change in changes if id(change) not in primary)
     place = replace(finding.places[0], changes=own or others, consequences=others if own else ())
     return replace(finding, places=(place,))
 
 
+def _unrelated(finding: Finding, related: Collection[int]) -> list[Change]:
+    """Return what a backward lost although it relates to no edit and reads nothing that does.
+
+    The backward of an edit comes after the backward of what reads its result. So if an op of that
+    is gone, another edit cut it off, such as a `detach`. [] if there is no such op.
+
+    Args:
+        finding: the finding of the backward.
+        related: the changes that relate to an edit, by `id`.
+    """
+    changes = _changes_of(finding)
+    own = (change for change in changes if id(change) in related)
+    names = {node.name for change in own for _, node in sides_of(change)}
+    size = -1
+    while len(names) > size:
+        size = len(names)
+        names |= {c.node.name for c in changes if not names.isdisjoint(c.node.refs)}
+    lost = [c for c in changes if c.kind == "removed" and c.node.name not in names]
+    return (lost if names else changes) if ops_of(lost) else []
+
+
 def _saves_more(finding: Finding) -> bool:
     """Return True if a backward takes a value that was not saved."""
-    return any(c.kind == "added" and c.node.op == "saved" for c in changes_of(finding))
+    return any(c.kind == "added" and c.node.op == "saved" for c in _changes_of(finding))
 
 
 def _attribute(
@@ -133,7 +157,7 @@ def _attribute(
         reach: the edits of the forward.
         origins: receives the reasons.
     """
-    changes = changes_of(finding)
+    changes = _changes_of(finding)
     if not changes:
         return
     scored = [reach.best_edit(change) for change in changes]
@@ -284,22 +308,6 @@ class _ForwardReach:
             ),
         )
         return _Cause(share, nearest, self.findings[nearest].changes[0])
-
-    def unrelated(self, finding: Finding) -> list[Change]:
-        """Return what a backward lost although it relates to no edit and reads nothing that does.
-
-        The backward of an edit comes after the backward of what reads its result. So if an op of
-        that is gone, another edit cut it off, such as a `detach`. [] if there is no such op.
-        """
-        changes = changes_of(finding)
-        own = [change for change in changes if self.best_edit(change).score]
-        related = {node.name for change in own for _, node in sides_of(change)}
-        size = -1
-        while len(related) > size:
-            size = len(related)
-            related |= {c.node.name for c in changes if not related.isdisjoint(c.node.refs)}
-        lost = [c for c in changes if c.kind == "removed" and c.node.name not in related]
-        return (lost if related else changes) if ops_of(lost) else []
 
     @property
     def has_ops(self) -> bool:
