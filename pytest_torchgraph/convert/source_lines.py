@@ -30,8 +30,9 @@ _FRAME = re.compile(
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(str(sys.modules[__name__.partition(".")[0]].__file__)).parent)
-_STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
-_SITE = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+# The first has the modules: "platstdlib" is empty in a virtual environment.
+_STDLIB = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+_SITE = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 _INSTALLED = (
     *_SITE,
     *(str(Path(home, f"{kind}-packages")) for home in _STDLIB for kind in ("site", "dist")),

@@ -229,7 +229,7 @@ class _Comparison:
         """Collect the causes of the differences of two records."""
         self._tests_of[label] = tests
         before = len(self._edits), self._added
-        eager = ([cause for cause in r.eager if cause.kind == "eager"] for r in (old, new))
+        eager = ([cause for cause in r.eager if cause.kind != "nothing"] for r in (old, new))
         calls = self._compare_eager(label, *eager)
         if old.compiles != new.compiles:
             self._add_share(label, old, new)
@@ -312,6 +312,8 @@ class _Comparison:
                 key = (cause.function, cause.text)
                 was, now = (side.get(key, 0) for side in counts)
                 change = "no longer runs eagerly" if was else "now runs eagerly"
+                if cause.kind == "limit" and not (was and now):  # its last recompile says so
+                    continue
                 if was and now:  # both sides have it: add it once, from the new side
                     if number == 0:
                         continue

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..audit.facts import Cause
 from ..audit.suite_watch import SuiteWatch, TestObservation
 from ..context import CONTEXT
 from ..errors import CaptureError, TorchGraphError
@@ -34,6 +35,7 @@ _RUN = "torchgraph_save_run"
 _ATTRIBUTE = "torchgraph_run"
 """Attribute of a teardown report with the record of its test: a forked test runs in a child."""
 _MOST_TEXT = 2000
+_LIMIT = "the recompile limit"
 """Maximum length of a reason, in characters."""
 
 
@@ -232,7 +234,15 @@ class RunSaver:
                     )
                     for each in watched.recompiles
                 ),
-                eager=tuple(each for each in facts.causes if each.kind in ("eager", "nothing")),
+                eager=(
+                    *(each for each in facts.causes if each.kind in ("eager", "nothing")),
+                    # The facts have no number of calls past a recompile limit.
+                    *(
+                        Cause("limit", each.file, each.function, _LIMIT, "", each.line, each.count)
+                        for each in watched.eager_calls
+                        if each.kind == "limit"
+                    ),
+                ),
                 # Without isolation, a test may run code that a fixture compiled.
                 shared=facts.shared or bool(self._fixtures and not self._writer.info.isolated),
             )

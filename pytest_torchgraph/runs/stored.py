@@ -104,7 +104,8 @@ class SavedRecord:
         graphs: the key of the compiled graphs; "" if there are none.
         captures: the captures, in order.
         breaks, recompiles: graph breaks and recompiles outside captures.
-        eager: calls of compiled callables that ran eagerly, and why nothing was compiled.
+        eager: calls of compiled callables that ran eagerly, also past a recompile limit ("limit"),
+            and why nothing was compiled.
         shared: True if code ran that another test had compiled.
         fixtures: the labels of the fixtures of wider scope that the test uses.
     """

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx
-from torch.fx.traceback import annotate
 
 from pytest_torchgraph import Capture, capture, diff, from_fx
+
+annotate: Any = getattr(torch.fx.traceback, "annotate", None)
+pytestmark = pytest.mark.skipif(annotate is None, reason="since torch 2.10")
 
 
 def staged(x: Tensor) -> Tensor:

@@ -480,6 +480,34 @@ def test_equal_views_of_one_value_stay_apart_beside_a_break() -> None:
     assert not equal_programs(other.graphs, broken.graphs)
 
 
+class Sine(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+
+class Collected(nn.Module):
+    """Blocks in a graph that runs several times. Eager code reads what each run returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Sine() for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        found = []
+        for block in self.blocks:
+            x = block(x)
+            found.append(x)
+            torch._dynamo.graph_break()
+        return found[0] * found[1] * found[2]
+
+
+def test_a_value_of_a_later_run_of_a_graph_is_read() -> None:
+    captured = capture(Collected(), torch.ones(2, 4, requires_grad=True), via="aot")
+    text = captured.to_text()
+    assert ':add.2" = forward[3] %add' in text
+    assert equal_programs(parse_text(text).graphs, captured.program)
+
+
 def test_an_update_alone_differs_from_a_step() -> None:
     """A file may have any graphs. Hypothesis found these."""
     graph = "{} @ dispatch {{\n  return []\n}}\n"

@@ -310,6 +310,10 @@ def eager(count: int, text: str = "skipped", function: str = "f") -> Cause:
     return Cause("eager", "m.py", function, text, "", 3, count)
 
 
+def past_limit(count: int) -> Cause:
+    return Cause("limit", "m.py", "f", "the recompile limit", "", 3, count)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "texts"),
     [
@@ -318,6 +322,12 @@ def eager(count: int, text: str = "skipped", function: str = "f") -> Cause:
         ([eager(1)], [eager(1200)], ["f (m.py:3) 1,200 calls run eagerly, was 1: skipped"]),
         ([eager(1)], [eager(1)], []),
         ([eager(1)], [eager(1, function="renamed")], []),
+        (
+            [past_limit(2)],
+            [past_limit(12)],
+            ["f (m.py:3) 12 calls run eagerly, was 2: the recompile limit"],
+        ),
+        ([], [past_limit(2)], []),  # the recompile that reached it is the cause
         (
             [eager(1)],
             [eager(1, "limit")],

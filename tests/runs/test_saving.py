@@ -265,6 +265,29 @@ def test_calls_that_run_eagerly(pytester: pytest.Pytester, run: Run) -> None:
     assert cause.text.startswith("a compiled callable no longer runs eagerly: ")
 
 
+def test_calls_past_the_recompile_limit(pytester: pytest.Pytester, run: Run) -> None:
+    test = """
+        import torch
+
+        def scale(x, n):
+            return x * n
+
+        def test_scale():
+            f = torch.compile(scale, backend="eager", dynamic=False)
+            for n in range(10):
+                f(torch.ones(2), n)
+    """
+    pytester.makepyfile(test_scale=test)
+    assert save(run, "base").ret == 0
+    pytester.makepyfile(test_scale=test.replace("range(10)", "range(20)"))
+    assert save(run, "head").ret == 0
+    [cause] = compare(pytester).causes
+    assert (cause.kind, cause.tests) == ("eager", ("test_scale.py::test_scale",))
+    assert cause.text == (
+        "scale (test_scale.py:3) 12 calls run eagerly, was 2: the recompile limit"
+    )
+
+
 @pytest.mark.slow("two runs of pytest")
 def test_a_class_that_moved_is_no_difference(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(

@@ -8,6 +8,7 @@ import pprint
 import re
 import subprocess
 import sys
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from watching import break_cases
 from watching.traced import traced
 
 from pytest_torchgraph import Capture, CaptureError, GraphFormatError, Ranks, load, watch
-from pytest_torchgraph.convert.source_lines import relative
+from pytest_torchgraph.convert.source_lines import localizer, relative
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore:The .grad attribute")
 
@@ -274,6 +275,11 @@ def test_paths_of_another_machine(there: str, log: Path, tmp_path: Path) -> None
     (here,) = load(log).graphs[0].find("aten.gelu")
     assert node.source == here.source
     assert relative("/opt/there/x.py") == "x.py"
+
+
+def test_standard_library_of_another_machine() -> None:
+    local = localizer('"/opt/there/lib/python3.12/site-packages/torch/_dynamo/eval_frame.py"')
+    assert local("/usr/lib/python3.9/typing.py") == typing.__file__
 
 
 def test_interleaved_ranks_and_foreign_lines(log: Path, tmp_path: Path) -> None:

@@ -357,7 +357,8 @@ def _merge_reordered_inputs(
     names = [f"%{format_name(change.node.name)}" for change in changes]
     roles = {change.node.op for change in changes}
     before, after = ([n.name for n in graph.inputs if n.op in roles] for graph in (old, new))
-    description = f"{changes[0].node.op}s"
+    role = changes[0].node.op
+    description = "saved values" if role == "saved" else f"{role}s"
     # Inputs of one role can have the same order among themselves, and other positions among all.
     if len(roles) > 1 or before == after:
         before, after = ([node.name for node in graph.inputs] for graph in (old, new))

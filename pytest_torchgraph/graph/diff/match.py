@@ -238,7 +238,7 @@ class _Matcher:
             (both_a, both_b, self.are_in_one_module),
             (past_a, past_b, self.have_no_other_users),
             (both_a, both_b, self.have_no_other_users),
-            (future_a, future_b, self.have_no_other_users),
+            (future_a, future_b, self.have_one_past),
         ):
             once_a, once_b = self.find_unique(0, key_a), self.find_unique(1, key_b)
             for key, i in once_a.items():
@@ -249,6 +249,28 @@ class _Matcher:
     def are_in_one_module(self, i: int, j: int) -> bool:
         """Return True if two nodes are in modules of one path."""
         return self.a.nodes[i].module == self.b.nodes[j].module
+
+    def have_one_past(self, i: int, j: int) -> bool:
+        """Return True if two nodes depend on the same parameters, of those in both graphs.
+
+        Of a query and a key that were exchanged, each has the future of the other. An edit in an
+        earlier layer changes the past of both, but not the parameters that they depend on.
+        """
+        old, new = self.parameters
+        return old[i] == new[j] and self.have_no_other_users(i, j)
+
+    @cached_property
+    def parameters(self) -> tuple[list[int], list[int]]:
+        """The parameters that each node of both graphs depends on: a bit for each pair."""
+        sides: tuple[list[int], list[int]] = [], []
+        for side, (flat, bits) in enumerate(zip((self.a, self.b), sides, strict=True)):
+            for i, node in enumerate(flat.nodes):
+                pair = (i if side else self.m.forward[i]) if node.op == "parameter" else -1
+                is_matched = pair != -1 and self.m.backward[pair] != -1
+                bits.append(1 << pair if is_matched else 0)
+                for operand in flat.operands[i]:
+                    bits[i] |= bits[operand]
+        return sides
 
     def have_no_other_users(self, i: int, j: int) -> bool:
         """Return True unless a user of one node has a partner that does not use the other."""

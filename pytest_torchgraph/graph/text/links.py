@@ -310,11 +310,13 @@ class LinksReader:
         if own is None or own.call == OUTSIDE or own.call != source.call:
             return False
         nodes = self.order.graphs[own.call].by_name
-        one, other = nodes[own.name], nodes[source.name]
-        return one.is_call and (one.op, one.args, one.kwargs) == (
-            other.op,
-            other.args,
-            other.kwargs,
+        # The input `forward:add.1` is `add` of a second run, which has no node of the name.
+        one, other = nodes.get(own.name), nodes[source.name]
+        return (
+            one is not None
+            and one.is_call
+            and one.args == other.args
+            and ((one.op, one.kwargs) == (other.op, other.kwargs))
         )
 
     def _read_result(self) -> None:
