@@ -158,9 +158,7 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
     )
 
 
-def select_breaks(
-    record: WatchRecord, allow: str | Sequence[str] = (), within: Any = None
-) -> list[GraphBreak]:
+def select_breaks(record: WatchRecord, allow: str | Sequence[str], within: Any) -> list[GraphBreak]:
     """Return the graph breaks in `within` that `allow` does not match."""
     allowed = patterns(allow)
     is_within("", within)  # raises for an invalid `within`, even if nothing broke

@@ -168,7 +168,7 @@ def why_no_graph(record: WatchRecord) -> str:
 
 
 def find_uncompiled_calls(
-    record: WatchRecord, *, allow: str | Sequence[str] = (), unreported: bool = False
+    record: WatchRecord, *, allow: str | Sequence[str], unreported: bool
 ) -> list[EagerCall]:
     """Return the calls of compiled callables that ran eagerly although other code ran compiled.
 

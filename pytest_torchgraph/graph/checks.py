@@ -162,7 +162,7 @@ def need_a_limit(name: str, limits: Iterable[tuple[int, int | None]]) -> None:
         )
 
 
-def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:
+def device_of(graphs: Iterable[Graph], device: str | None) -> str:
     """Return the device type on which graphs run: an accelerator if any result is on one.
 
     Args:

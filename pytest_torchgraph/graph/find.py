@@ -49,7 +49,7 @@ def times(op_calls: Sequence[OpCall], selected: Selection | None = None) -> int:
     return sum(selected.times(call) if selected else call.times for call in op_calls)
 
 
-def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[OpCall]:
+def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None) -> list[OpCall]:
     """Return the calls whose op matches a pattern; see `find`."""
     pattern = pattern_name(op)
     refuse_hidden(graphs, pattern)

@@ -65,7 +65,7 @@ def drawing(graphs: Sequence[Graph], *, heat: HeatFigure | None = None) -> Drawi
 def drawing_of_breaks(
     graphs: Sequence[Graph],
     breaks: Sequence[GraphBreak],
-    executions: Iterable[str] = (),
+    executions: Iterable[str],
     program: Sequence[Graph] = (),
 ) -> Drawing:
     """Draw the forward graphs of a capture in program order, with the breaks between them.

@@ -205,7 +205,7 @@ class SavedUpdate:
 
 
 def pending_update(
-    files: ReleaseFiles, stored: str | None, text: str | None, problem: str = ""
+    files: ReleaseFiles, stored: str | None, text: str | None, problem: str
 ) -> PendingUpdate:
     """Return the update for a comparison that failed.
 

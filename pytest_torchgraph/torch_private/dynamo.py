@@ -148,7 +148,7 @@ def _with_callback(change: Callable[[Any, FrameType], Any]) -> Replaced:
     return replaced("callback_from_stance", wrapped)
 
 
-def one_backend(callback: Any = None) -> Replaced:
+def one_backend(callback: Any) -> Replaced:
     """Make all of the user's compiled functions and modules use the backend of the first one.
 
     Args:

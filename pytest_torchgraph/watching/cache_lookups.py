@@ -182,7 +182,7 @@ def _graph_name(event: CacheEvent) -> str:
 
 
 def lookups_of(
-    compiled: Iterable[Compilation], before: Iterable[Compilation] = ()
+    compiled: Iterable[Compilation], before: Iterable[Compilation]
 ) -> tuple[CacheLookup, ...]:
     """Return every lookup in order. A bypass that several ops cause is returned once per op.
 

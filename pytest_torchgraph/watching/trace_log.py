@@ -88,7 +88,7 @@ class _WritingProcess:
     local: Callable[[str], str] = str
 
 
-def read_log(path: Path, *, allow_truncated: bool = False) -> list[Process]:
+def read_log(path: Path, *, allow_truncated: bool) -> list[Process]:
     """Return the processes in a log, in the order of their first records.
 
     Args:

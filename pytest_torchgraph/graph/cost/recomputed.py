@@ -339,9 +339,7 @@ class _Values:
             return number
         return self._numbers.number_of("written", number, version)
 
-    def _define_value(
-        self, node: Node, number: int, base: str = "", *, constant: bool = False
-    ) -> None:
+    def _define_value(self, node: Node, number: int, base: str = "", *, constant: bool) -> None:
         """Record a value.
 
         Args:

@@ -145,7 +145,7 @@ def cost_table(
 
 
 def _make_rows(
-    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
+    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None
 ) -> tuple[dict[str, CostRow], set[str]]:
     """Return the rows of all modules by path, and the ops without a formula."""
     saving_is_known = all(graph.level in SAVING_LEVELS for graph in graphs)

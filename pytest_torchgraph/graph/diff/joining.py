@@ -203,7 +203,7 @@ def merge_edits(
 
 
 def group_same_edits(
-    items: Sequence[tuple[str, Finding]], *, upgraded: Collection[str] = ()
+    items: Sequence[tuple[str, Finding]], *, upgraded: Collection[str]
 ) -> list[list[int]]:
     """Return groups of numbers of items that are one edit, in the order of their first items.
 
@@ -334,7 +334,7 @@ def form_lines(data: Mapping[str, Any], limit: int | None = MAX_FORMS) -> Iterat
         yield f"... and {counted(len(forms) - limit, 'more form')}"
 
 
-def finding_heading(finding: Finding, noun: str = "file") -> str:
+def finding_heading(finding: Finding, noun: str) -> str:
     """Return one line: `~ aten.gelu -> aten.relu in h.{0 … 11}.act  (480 places, 40 files)`.
 
     If no module is known, as in graphs that torch printed, the line has the user's line of code.

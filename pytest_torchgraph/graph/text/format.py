@@ -491,7 +491,7 @@ A longer cell overflows the column. Otherwise one long argument list would pad e
 """
 
 
-def format_table(graph: Graph, cost: bool = False) -> str:
+def format_table(graph: Graph, cost: bool) -> str:
     """Return the columns of `torch.fx.Graph.print_tabular`, and optionally the cost of each node.
 
     Args:
