@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from pytest_torchgraph import Aot, CaptureError, capture, load
-from pytest_torchgraph.graph.cost import owners_of_saved
+from pytest_torchgraph.graph.cost import owners_of_saved, saved_bytes
 
 
 class Net(torch.nn.Module):
@@ -118,6 +119,17 @@ def test_saved_bytes_count_a_value_that_only_the_second_graph_saves() -> None:
     assert [ref.name for ref in first.saved] == []
     assert [second[ref.name].op for ref in second.saved] == ["input"]
     assert captured.saved_bytes == 6 * 4 * 4
+
+
+def test_saved_bytes_without_links_count_a_value_that_only_eager_ops_save() -> None:
+    """In a file of an earlier version, the name of an eager graph's input states its source."""
+
+    def kept_by_eager_ops(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return eager_product(torch.cat([x, x]) + w)
+
+    captured = capture(kept_by_eager_ops, torch.ones(3, 4), torch.ones(4, requires_grad=True))
+    without_links = [replace(graph, calls=None) for graph in captured.program]
+    assert saved_bytes(without_links) == captured.saved_bytes == 2 * 6 * 4 * 4
 
 
 @pytest.mark.slow("compiles for a second")
