@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from pytest_torchgraph import Capture, CaptureError, Graph, Node, capture
+from pytest_torchgraph.graph import equal_programs, parse_text
 
 from .account import Counts, count, sums
 from .case import CORPUS, Case, seed
@@ -83,6 +84,8 @@ def captured(name: str, via: str) -> dict[str, Any]:
             said = {"seconds": seconds, "breaks": None, **described(result, via)}
             said["output"] = sums(result.output)
             said["wrong"] = wrong(result)
+            if not equal_programs(parse_text(result.to_text()).graphs, result.program):
+                raise AssertionError("its text reads back as other graphs")
     except CaptureError as refusal:
         return {"refused": str(refusal), "seconds": time.process_time() - start}
     except Exception as problem:
