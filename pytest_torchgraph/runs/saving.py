@@ -35,8 +35,8 @@ _RUN = "torchgraph_save_run"
 _ATTRIBUTE = "torchgraph_run"
 """Attribute of a teardown report with the record of its test: a forked test runs in a child."""
 _MOST_TEXT = 2000
-_LIMIT = "the recompile limit"
 """Maximum length of a reason, in characters."""
+_LIMIT = "the recompile limit"
 
 
 def install(config: pytest.Config, directory: Path) -> None:

@@ -262,14 +262,15 @@ class _Matcher:
     @cached_property
     def parameters(self) -> tuple[list[int], list[int]]:
         """The parameters that each node of both graphs depends on: a bit for each pair."""
+        shared: dict[int, int] = {}  # one object for equal sets: each has a bit for each parameter
         sides: tuple[list[int], list[int]] = [], []
-        for side, (flat, bits) in enumerate(zip((self.a, self.b), sides, strict=True)):
+        for side, flat in enumerate((self.a, self.b)):
             for i, node in enumerate(flat.nodes):
-                pair = (i if side else self.m.forward[i]) if node.op == "parameter" else -1
-                is_matched = pair != -1 and self.m.backward[pair] != -1
-                bits.append(1 << pair if is_matched else 0)
+                partner = self.m.partners[side][i] if node.op == "parameter" else -1
+                bits = 0 if partner == -1 else 1 << (i if side else partner)
                 for operand in flat.operands[i]:
-                    bits[i] |= bits[operand]
+                    bits |= sides[side][operand]
+                sides[side].append(shared.setdefault(bits, bits))
         return sides
 
     def have_no_other_users(self, i: int, j: int) -> bool:

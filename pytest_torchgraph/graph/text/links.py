@@ -312,12 +312,9 @@ class LinksReader:
         nodes = self.order.graphs[own.call].by_name
         # The input `forward:add.1` is `add` of a second run, which has no node of the name.
         one, other = nodes.get(own.name), nodes[source.name]
-        return (
-            one is not None
-            and one.is_call
-            and one.args == other.args
-            and ((one.op, one.kwargs) == (other.op, other.kwargs))
-        )
+        if one is None or not one.is_call:
+            return False
+        return (one.op, one.args, one.kwargs) == (other.op, other.args, other.kwargs)
 
     def _read_result(self) -> None:
         start = self.reader.pos
