@@ -43,6 +43,19 @@ def test_edit_of_a_captured_model_is_one_finding(line: str) -> None:
     assert bool(finding.consequences) or kind == "added", "the backward of it differs as well"
 
 
+def test_values_exchanged_in_every_layer_are_one_edit() -> None:
+    """In the last layer, each has the future of the other."""
+    layers = (
+        "layers=nn.Sequential(*(Written('{}', 'q=nn.Linear(6, 6), k=nn.Linear(6, 6)') "
+        "for _ in range(3)))"
+    )
+    lines = "x + q(x).sin() * k(x).cos()", "x + k(x).sin() * q(x).cos()"
+    found = Example("layers(x)", "layers(x)", *map(layers.format, lines)).difference()
+    (finding,) = found.findings
+    assert re.match(r"1 edit in 3 places: operands of .* exchanged in layers\.{0 … 2} ", str(found))
+    assert [place.module for place in finding.places] == [f"layers.{n}" for n in range(3)]
+
+
 def test_diff_text_has_module_source_line_before_after_and_consequences() -> None:
     lines = str(edited("down(act(up(norm(x)))) - x").difference()).splitlines()
     assert lines[0].startswith(
